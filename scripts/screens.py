@@ -39,9 +39,10 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PACKAGES = ("nbclient", "nbconvert", "ipykernel", "pyte", "selenium")
 MATHJAX = Path("/usr/share/javascript/mathjax/MathJax.js")
-"""The program that draws formulas in a notebook. A notebook loads it from the network, and the script does not."""
+"""The program that draws formulas in a notebook. By default, a notebook loads this program from the network. This
+script does not use the network."""
 MAX_SECONDS = 120.0
-"""The maximum time until a terminal or a page shows what a picture needs."""
+"""The maximum time in seconds for which the script waits until a terminal or a page is ready for a picture."""
 COLORS = 256
 SCALE = 1.5
 """The number of pixels of a picture for each pixel of the page in the browser."""
@@ -72,7 +73,7 @@ sim.run(steps, progress="none")
 """
 """A program that computes a shot over two layers in `shot.oc`. Its argument is the number of steps."""
 SHOT_STEPS, SHOWN_SHARE = 800, 0.4
-"""The steps of the shot, and the share of these steps after which a running shot is shown."""
+"""The number of steps of the shot, and the share of these steps that are complete in each picture."""
 
 
 def missing() -> str:
@@ -257,7 +258,7 @@ CELLS = (
 
 
 def notebook(output: Path) -> None:
-    """Draw a notebook that computes its last cell."""
+    """Draw a notebook while it computes its last cell."""
     import nbformat
     from nbclient import NotebookClient
     from nbconvert import HTMLExporter

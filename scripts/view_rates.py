@@ -1,5 +1,5 @@
-"""Measure how fast HDF5 reads a view of a run, a copy, and the run itself through xarray. All data are in the page
-cache, so the figures show the work of HDF5 and not the speed of the disk.
+"""Measure the rates of three kinds of reads: HDF5 reads a view of a run, HDF5 reads a copy, and xarray reads the run
+itself. All data are in the page cache, so the figures do not depend on the speed of the disk.
 
     .venv/bin/python scripts/view_rates.py
 

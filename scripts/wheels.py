@@ -411,9 +411,9 @@ def make_wheel(tools: Path, source: Path, processor: str, python: Python, compil
 def headers_of_debian(processor: str, python: Python) -> Path:
     """Return a folder in which zig finds the header pyconfig.h of a Python package of Debian or Ubuntu.
 
-    The pyconfig.h of these packages only includes <PROCESSOR-linux-gnu/python3.x/pyconfig.h>. This file is in
-    /usr/include, where zig does not search, and only for the processor of this machine. Both processors can use it. The
-    folder is the same for all Pythons, so that objects are used again."""
+    The pyconfig.h of these packages only includes <PROCESSOR-linux-gnu/python3.x/pyconfig.h>. The included file is in
+    /usr/include, where zig does not search. Debian installs this file only for the processor of this machine, but the
+    file is correct for both processors. All Pythons use the same folder, so that compiled objects can be used again."""
     folder = WORK / processor / "include"
     ask = "import sysconfig as s; print(s.get_path('include'), s.get_config_var('MULTIARCH'))"
     include, multiarch = run([python.command, "-c", ask], f"{python.command}").split()

@@ -87,8 +87,8 @@ def heat(near: Sequence[Offset]) -> Stencil:
 
 
 def placed(near: Sequence[Offset]) -> Stencil:
-    """Make a stencil of two stages that reads positions, the number of the step and the size of the grid, also inside
-    functions and conditions, and that updates boxes."""
+    """Make a stencil of two stages that reads positions, the number of the step and the size of the grid. The stencil
+    also reads them inside functions and conditions, and updates boxes."""
     u, v = Field("u"), Field("v")
     slope = sympy.sin(oc.z * oc.nx - oc.y) / 2 + sympy.cos(oc.x + oc.t) * oc.y / oc.ny
     here = u[0, 0, 0] / 2 + slope * mean(*(u[offset] for offset in near))

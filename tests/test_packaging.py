@@ -111,7 +111,8 @@ def test_a_given_interpreter_that_cannot_be_used_is_refused(wheels: Any, tmp_pat
 
 
 def test_the_check_of_a_wheel_fits_the_readme(wheel_checks: Any, tmp_path: Path) -> None:
-    """Checks that the check of a wheel uses only names that it or the program of the README assigns."""
+    """Checks the program that tests a wheel. This program may use only names that it assigns itself, or that the
+    program of the README assigns."""
     wheel_checks.write_check(tmp_path / "check")
     stored = set(dir(builtins))
     for name in ("readme.py", "check.py"):

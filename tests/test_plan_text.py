@@ -52,8 +52,8 @@ def test_a_plan_says_what_a_run_will_have(
 
 
 def test_a_plan_in_python_has_the_text_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `print(sim.plan(6))` shows the same rows as `outcrop plan`, with the speeds of updates and storage.
-    The plan without its machine has the same rows, but no speeds."""
+    """Checks that `print(sim.plan(6))` shows the same rows as `outcrop plan`, with the speeds of updates and storage. A
+    plan without a machine has these rows, too, but no speeds."""
     words = ["maxwell_2d", "-n", "40", "60", "-t", "6", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
     sim = oc.Simulation("maxwell_2d", (60, 40), directory=tmp_path / "run.oc", memory="4MiB")
     planned = sim.plan(6)

@@ -48,8 +48,8 @@ def test_every_plan_gives_the_oracles_bits(
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_the_names_of_the_axes_are_those_of_the_grid(tmp_path: Path, ndim: int) -> None:
-    """Checks that each index counts the cells along its own axis from 0, in the rim as well, and that t counts steps
-    from 0, also in a process that opens the run later."""
+    """Checks that each index counts the cells along its own axis from 0, in the rim as well. Also checks that t counts
+    steps from 0, even in a process that opens the run later."""
     shape = SHAPE[-ndim:]
     indices, extents = (oc.z, oc.y, oc.x)[-ndim:], (oc.nz, oc.ny, oc.nx)[-ndim:]
     position = sum(100**place * one for place, one in enumerate(indices))

@@ -120,7 +120,7 @@ def acquisition(seed: int, rows: list[float], field: str, steps: int, more: dict
 
 def coarse(draw: st.DrawFn | Callable[..., Any], parts: int) -> list[oc.Snapshots]:
     """Return coarse snapshots of the whole grid and of a box that begins anywhere. Groups may be as large as a part, so
-    the closest equal cut divides most of them."""
+    a cut into equal parts would divide most groups."""
     rows = draw(st.integers(2, SHAPE[1] // (parts + 1)))
     first, cells = draw(st.integers(0, 9)), draw(st.integers(1, 3))
     return [oc.Snapshots(every=2, coarsen=(draw(st.integers(1, 3)), rows, draw(st.integers(1, 20))), name="coarse"),

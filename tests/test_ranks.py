@@ -399,8 +399,8 @@ def test_cuts_divide_no_group_of_cells(data: st.DataObject) -> None:
 
 
 def test_parts_of_groups_stay_equal_if_they_can() -> None:
-    """Checks that groups of cells keep the equal parts of one Zarr array, if a chunk can have a few more rows, and that
-    balanced cuts divide no group, too."""
+    """Checks that the parts of one Zarr array stay equal with groups of cells, if a chunk can have a few more rows.
+    Also checks that balanced cuts divide no group."""
     assert cut_rows(1000, 4, 1, 8, for_chunks=True, groups=((0, 1000, 16),)) == (0, 256, 512, 768, 1000)
     assert cut_rows(1000, 4, 1, 8, for_chunks=True, groups=((3, 1000, 16),)) == (0, 243, 499, 755, 1000)
     split, problem = EVERY_SCHEME["split"], make_problem((9, 400, 9), (1, 3, 1), 8)

@@ -52,7 +52,7 @@ def test_a_picture_is_made_by_its_command(tmp_path: Path) -> None:
 
 
 def test_names_and_missing_programs_are_named(tmp_path: Path) -> None:
-    """Checks that an unknown name is refused, and that a missing browser is said in one line."""
+    """Checks that an unknown name is refused, and that one line reports a missing browser."""
     script = [sys.executable, str(ROOT / "scripts" / "screens.py")]
     wrong = subprocess.run([*script, "none.png"], capture_output=True, text=True)
     assert wrong.returncode == 2 and "there is no picture none.png; there are: " in wrong.stderr

@@ -222,16 +222,16 @@ LOGISTIC = own("logistic", U[0, 0] + DT * (0.5 * CURVED + 0.3 * U[0, 0] * (1 - U
 def test_an_equation_that_grows_by_itself_has_a_useful_limit(
     stencil: Stencil, states: list[dict[str, float]], limit: float
 ) -> None:
-    """Checks that the growth of the equation is not taken for instability. The limit is the limit of the shortest wave,
-    which does not grow by itself."""
+    """Checks that growth of the exact solution does not count as instability. The limit is the limit of the shortest
+    wave, which does not grow by itself."""
     assert library.stable_limit(stencil, {}, states) == pytest.approx(limit, rel=1e-5)
     assert library.stability(stencil, {}, states) is None
     assert "largest stable one is" in (library.stability(stencil, {"dt": 1.05 * limit}, states) or "")
 
 
 def test_the_shortest_wave_grows_above_the_limit_only() -> None:
-    """Checks the limit of an equation that grows, by steps from noise. Below the limit, the wave that alternates from
-    cell to cell decays while the mean grows. Above the limit, this wave grows."""
+    """Checks the limit of an equation whose solution grows. The test computes steps from noise. Below the limit, the
+    wave that alternates from cell to cell decays while the mean grows. Above the limit, this wave grows."""
     limit, steps = library.stable_limit(GROWING, {}) or 0, 200
     signs = (-1.0) ** np.add.outer(np.arange(8), np.arange(8))[:, None, :]
     for factor in (0.98, 1.05):

@@ -170,8 +170,8 @@ def test_rates_are_kept_for_the_same_kernel_and_planes(simulated: None, monkeypa
 
 
 def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that rates from the cache are multiplied by the factor of the last run of this kernel. The order of sizes
-    stays the same. New measurements are not multiplied, because they are newer than the run."""
+    """Checks that rates from the cache are multiplied by the factor of the last run of this kernel. This factor does
+    not change the order of the sizes. New measurements are not multiplied, because they are newer than the run."""
     first, one, other = simulated_meter("a"), Sizes(40, 60, 12), Sizes(40, 60, 8)
     first.compare([one, other])
     rates = first(one), first(other)

@@ -247,7 +247,8 @@ struct Prefetches {
   long rows = 0, repeated = 0;
 };
 
-// Updates nothing. Each row that a kernel would read or write is no longer waiting. The rows of this call's hint wait.
+// Updates nothing. Removes each row that a kernel would read or write from `waiting`. Then adds the prefetched rows of
+// this call to `waiting`.
 void watching_kernel(const outcrop_block *block) {
   Prefetches &all = **static_cast<Prefetches *const *>(block->scalars);
   const auto use = [&](const void *plane, long y) {

@@ -187,8 +187,8 @@ class Executor {
   std::uint64_t bytes_snapshots() const { return bytes_snapshots_.load(std::memory_order_relaxed); }
   std::size_t memory_bytes() const { return window_.size(); }
   const ThreadPlacement &placement() const { return team_.placement(); }
-  /// Returns the numbers of the arrays of the state that the last pass wrote with NaN or infinity in a searched row
-  /// (PlaneSums). Only updated cells are searched. Must be called only between passes.
+  /// Returns the numbers of the arrays of the state into which the last pass wrote NaN or infinity. Only updated cells
+  /// in a sample of the rows are searched (PlaneSums). Must be called only between passes.
   std::vector<std::size_t> not_finite() const { return checks_ ? checks_->not_finite() : std::vector<std::size_t>(); }
 
  private:

@@ -276,8 +276,8 @@ std::uint32_t crc32c_of_zeros(std::size_t length) {
   return sum;
 }
 
-// Returns whether no value is NaN or infinite. Only these values give NaN when they are multiplied by 0. The sums of
-// several values at a time keep the loop simple for compilers.
+// Returns true if no value is NaN or infinite. Only NaN and infinity give NaN when they are multiplied by 0. The loop
+// adds to several sums at a time, so that compilers can use vector instructions.
 template <class Float>
 bool all_finite(const std::byte *first, long count) {
   constexpr long at_once = 64 / sizeof(Float);

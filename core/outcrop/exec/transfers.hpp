@@ -196,12 +196,12 @@ class Transfers {
   std::unique_ptr<Faces> faces_;
 };
 
-/// Computes the checksums of all planes of an array, part by part. Also looks for NaN and infinity in some rows. NaN and
-/// infinity spread from cell to cell, so a sample of the rows finds them soon.
+/// Computes the checksums of all planes of an array, part by part. Also searches a sample of the rows for NaN and
+/// infinity. Updates spread NaN and infinity to neighbouring cells, so these values soon reach a searched row.
 class PlaneSums {
  public:
-  /// In large grids, one of this number of successive rows is searched for NaN and infinity. In each pass, the search
-  /// takes about a fiftieth of the time of the updates of one step.
+  /// The maximum distance between two rows that are searched for NaN and infinity. Large grids have this distance. In
+  /// each pass, the search takes about a fiftieth of the time of the updates of one step.
   static constexpr long max_rows_between = 64;
   /// In grids with at most this number of rows, all rows are searched.
   static constexpr long min_rows_searched = 1024;
@@ -221,7 +221,7 @@ class PlaneSums {
   /// Returns whether every byte of plane z has been added.
   bool whole(long z) const { return bytes_[index(z)].load(std::memory_order_relaxed) == grid_.rows_bytes(); }
 
-  /// Returns whether no searched row has NaN or infinity. Row y of plane z is searched if z + y is a multiple of the
+  /// Returns true if no searched row has NaN or infinity. Row y of plane z is searched if z + y is a multiple of the
   /// distance between searched rows. Padding is not searched.
   bool is_finite() const;
 
@@ -304,7 +304,7 @@ class Checks {
   /// plane, if there is one.
   std::optional<Wrong> wrong(long z);
 
-  /// Returns the numbers of the arrays that the pass wrote with NaN or infinity in a searched row.
+  /// Returns the numbers of the written arrays in which a searched row has NaN or infinity.
   std::vector<std::size_t> not_finite() const;
 
   /// Writes the checksum and the seal behind plane z in the slot of the plane. Does nothing if some cells of the plane

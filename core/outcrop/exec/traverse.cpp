@@ -27,15 +27,16 @@ long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tilin
 // The pointers to the planes of all operands of a kernel call. Each thread reuses this memory for its next kernel call.
 thread_local std::vector<const void *> source_planes;
 
-// The number of inner loops of the kernel calls that update a part.
+// Returns the number of times that the inner loop of the kernel runs to update a part.
 long loops_of(const Part &part, long rows_at_once) {
   if (part.empty()) return 0;
   return ((part.z1 - part.z0) * part.cells.rows() + rows_at_once - 1) / rows_at_once;
 }
 
-// The first cells of the rows that the next group of a tile uses first, and the inner loops of the current group that
-// can prefetch these rows. Each inner loop prefetches at most one row. The calls divide the rows in proportion to their
-// numbers of loops, because prefetches in bursts delay the loads of the kernel.
+// The rows that the next group of a tile uses first, and the number of inner loops of the current group that can
+// prefetch these rows. A row is given by the address of its first cell. Each inner loop prefetches at most one row.
+// Each call of the kernel gets a share of the rows in proportion to its number of loops. Without these shares, many
+// prefetches at once would delay the loads of the kernel.
 struct RowsAhead {
   std::vector<const void *> rows;
   std::vector<std::pair<long, long>> used;  // per ring: the range of rows that the listed levels use
@@ -164,9 +165,10 @@ Part Traverse::part_of(const Tile &tile, const UpdateRegion &region, long down, 
            std::max(0L, region.x_low.at(level)), std::min(grid_.pitch_cells(), region.x_high.at(level))}};
 }
 
-// Lists the rows that the group from `zeta_end` uses first. A level reads and writes planes that lower levels have used
-// in earlier groups or in the same group. So only those rows are new that no lower level of the tile uses in the same
-// ring. At the lowest level, all rows of the next planes are new. At higher levels, the tile grows by rows on both sides.
+// Lists the rows that the next group uses first. This group begins at `zeta_end`. Most rows of a level are not new,
+// because lower levels have used these rows in an earlier group or in the same group. A row is new if no lower level of
+// the tile uses the row in the same ring. At the lowest level, all rows of the next planes are new. At higher levels,
+// the rows by which the tile grows on both sides are new.
 void Traverse::list_rows_ahead(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end,
                                long end) const {
   constexpr long far = UpdateRegion::far;

@@ -31,9 +31,9 @@
  * `rows_at_once` is a hint: the number of rows that the inner loop of the kernel updates together. The number is 1, or
  * 2 for the same row of two planes, or 4 for two rows of two planes. The results do not depend on this number.
  *
- * `prefetch` is a hint: the addresses of the first cells of `prefetch_rows` rows that later calls use first. Each time
- * the inner loop of the kernel updates its rows, the loop may prefetch the cells x0 <= x < x1 of the next row of this
- * list into the second-level cache.
+ * `prefetch` is a hint: a list of `prefetch_rows` rows that later calls use first. Each entry is the address of the
+ * first cell of a row. Each time the inner loop of the kernel updates its rows, the loop may prefetch the next row of
+ * this list. The loop loads the cells x0 <= x < x1 of this row into the second-level cache.
  *
  * A kernel may read memory before the first cell and behind the last cell of a plane. On each side, the kernel reads at
  * most 64 bytes for each unit of the radius in x, rounded up to whole vectors. The window keeps this memory readable.

@@ -4,8 +4,8 @@ The colours depend on the signs of the values. If values have both signs, zero i
 map. Otherwise, the colour map is sequential. Large slices are reduced before they are read: only every second, third,
 ... cell along an axis is drawn.
 
-The shape of the figure follows the shape of the slices, so that the panels fill the figure. A slice that is much longer
-than wide is stretched, because its cells would otherwise be invisible."""
+The shape of the figure depends on the shape of the slices, so that the panels fill the figure. A slice is stretched if
+one side is much longer than the other side. Without stretching, the cells of such a slice would be too small to see."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class PictureShape:
 
     @staticmethod
     def of(panels: Sequence[Panel]) -> PictureShape:
-        """Return the shape for the mean ratio of the sides of the panels."""
+        """Return the shape of a picture. Each panel of the picture has the mean ratio of the sides of `panels`."""
         sides = [[abs(end - begin) for begin, end in (axis.ends for axis in panel.axes)] for panel in panels]
         ratios = [across / up for up, across in sides] if len(sides[0]) == 2 else [1.5]
         mean = math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios))

@@ -41,7 +41,7 @@ DRAWN_RANKS = 16
 COLORS = {"update": WORK["update"], "faces": WORK["receive"], "disk": WORK["read"], "flush": WORK["commit"],
           "commit": "#5b7fbf"}  # fmt: skip
 """The colours of the bars in the picture. A wait has the colour of the work for which the rank waits. The wait for
-commits of other ranks has its own colour, because the own flush has the colour of commits."""
+commits of other ranks has a separate colour, because the flush of the rank itself has the colour of commits."""
 LOST = {
     "twice": "updates of rows of neighbours",
     "faces": "waits for neighbours",

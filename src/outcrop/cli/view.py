@@ -3,15 +3,15 @@
     browser ──► 127.0.0.1:PORT/v/TOKEN/        the program of Neuroglancer, from its Python package
             ──► .../TOKEN.VOLUME/SCALE/...     cells of one array, read on demand and reduced to the resolution shown
 
-The server sends only the program and cells of the run. It opens no file that a request names: the cells are read by
-the functions that also read `sim["u"]` and `sim.snapshots["u"]`, which do not follow links out of the run. Each address
-contains a random token, so other users of the computer cannot read the cells.
+The server sends only the program and cells of the run. The server never opens a file that a request names. The
+functions behind `sim["u"]` and `sim.snapshots["u"]` read the cells. These functions do not follow links out of the run.
+Each address contains a random token, so other users of the computer cannot read the cells.
 
 Only displayed cells are read. If the display has fewer pixels than the slice has cells, only every second, fourth, ...
 cell along each axis is read. A block of cells has at most 2^18 cells, so memory does not depend on the size of the run.
 
-The server opens the run again and again. After a commit of the run, the server gives the browser new addresses for the
-snapshots, and the browser then reads these addresses and the changed arrays.
+The server opens the run again every LOOK_SECONDS. After a commit of the run, the server gives the browser new addresses
+for the snapshots. Then the browser reads the snapshots at these addresses, and the changed arrays.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PREFIXES = {"": 1.0, "k": 1e3, "c": 1e-2, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n":
 COLORS = 17
 """The number of colours of a colour map in the program for the browser, which mixes neighbouring colours."""
 LOOK_SECONDS = 2.0
-"""The time after which the server looks for a new commit."""
+"""The time in seconds between two searches of the server for a new commit."""
 STEP = "step"
 """The name of the axis of snapshots that is not an axis of the grid."""
 
@@ -75,7 +75,7 @@ def view(
             before, problem = problem, ""
             try:
                 server.follow()
-            except OutcropError as error:  # the run may be moved or damaged, and the browser keeps what it shows
+            except OutcropError as error:  # the run may be moved or damaged; the browser keeps its picture
                 problem = str(error)
             if problem not in ("", before):
                 print(f"outcrop: {problem}", file=sys.stderr, flush=True)
@@ -112,9 +112,10 @@ class Server:
         return list(self._layers)
 
     def follow(self) -> bool:
-        """Show the values and the snapshots of the last commit. Return True if this commit is new. What the user has
-        chosen in the browser stays. But if the browser shows the newest snapshot, it then shows the new newest
-        snapshot. Raises the errors of opening a run, and InputError if there is another run in its place."""
+        """Show the values and the snapshots of the last commit. Return True if this commit is new. If the browser shows
+        the newest snapshot, the browser then shows the newest snapshot of this commit. All other settings that the user
+        has chosen in the browser stay. Raises InputError if another run has replaced the run, and all errors of
+        `oc.open`."""
         simulation = _opened(self._where)
         commit, before = _commit_of(simulation), self._commit
         if commit == before:

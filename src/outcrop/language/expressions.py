@@ -34,8 +34,9 @@ class Expressions:
     """Writes the C expressions of one program for the rows that a loop updates together. Its methods yield lines of C.
     Names in C: `r<i>` is row number i. `w<i>_<k>` is the vector of row i that lies k vectors after the current vector.
     `u<j>` is the result of operation j as a scalar, `t<j>` as a vector, and `c<j>` for a single cell. `t<j>_<n>` is the
-    vector of operation j for the place with number n, and `u<j>_<n>` a scalar that is the same for all cells of the row
-    at this place. `scalars` is the number of parameters and signals. The numbers `GRID_PLACE` follow them."""
+    vector of operation j for the place with number n. `u<j>_<n>` is a scalar of operation j for this place, and is the
+    same for all cells of the row. `scalars` is the number of parameters and signals. The numbers `GRID_PLACE` follow
+    them."""
 
     program: Program
     c_type: str
@@ -64,7 +65,7 @@ class Expressions:
 
     @property
     def shares_rows(self) -> bool:
-        """True if some row is read by several of the updates that the loop performs together."""
+        """True if several of the updates that the loop performs together read the same row."""
         own = {((load.field, load.age), *load.offset[:2]) for load in self.program.loads}
         return len(self.rows) < len(own) * len(self.places)
 
@@ -83,8 +84,8 @@ class Expressions:
 
     @cached_property
     def once(self) -> dict[int, int]:
-        """The functions of values that are the same for every cell: the position of the operation, and the place of its
-        result in the array `once`."""
+        """The functions whose operands are the same for every cell. A key is the position of the operation. A value is
+        the place of the result in the array `once`."""
         every = zip(self.program.operations, self.program.uniform, strict=True)
         found = [
             place

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PREVIOUS = ".previous"
 """The suffix of a field's name that means the value before the latest update."""
 BACK = ".back"
-"""The suffix that means an older value, before its number: "u.back2" is the value before the two latest updates."""
+"""The suffix of an older value. A number follows: "u.back2" is the value of u before the latest two updates."""
 MAX_BACK = 3
 """The maximum number of updates that an expression can look back."""
 
@@ -37,8 +37,8 @@ def older_name(field: str, updates: int) -> str:
 
 
 class _NotAValue(ABC):
-    """The base of objects that have a value only at an offset. In expressions, they are refused with a message that
-    shows how to write the offset."""
+    """The base of objects that have a value only at an offset. An expression that uses such an object without an offset
+    is refused. The message shows how to write the offset."""
 
     @property
     @abstractmethod

@@ -29,7 +29,7 @@ made from two of these vectors by a shift of lanes. So no load is unaligned:
 Vectors are extensions of GCC and Clang (`vector_size`, `__builtin_shufflevector`). Without vectors, the same
 expressions are written for single cells in plain C. Operations that do not depend on the cell are computed as scalars
 before the loop. Functions of such values, such as exp of a parameter, are computed once per call of the kernel, because
-one of them takes as long as the update of many cells.
+one function takes as long as the update of many cells.
 """
 
 from __future__ import annotations

@@ -168,8 +168,8 @@ def assemble(
     """Make a stencil from stages. In the loads and targets of `stages`, a number is the position of a field in `names`.
     The updated fields come first, in the order of their first updates. The other fields follow in the order of `read`.
     The scalars are the scalars of `forward`. If `all_scalars` is false, unused scalars are left out, and the number of
-    the step becomes a signal whose values a run must have. The stencil has the fixed rim of `forward`. Raises
-    InputError if no kernel can compute the stencil."""
+    the step becomes an ordinary signal. A run must then have the values of this signal. The stencil has the fixed rim
+    of `forward`. Raises InputError if no kernel can compute the stencil."""
     order = list(dict.fromkeys([*(target for stage in stages for target in stage.targets), *read]))
     fields = {number: place for place, number in enumerate(order)}
     count = len(forward.parameters)

@@ -62,8 +62,8 @@ _SMOOTH = np.pi / 4 + 1e-9
 """
 _SMALL = 1 / 16
 """The part of the time step for which `numerical_growth` computes the growth that the equation itself causes. The
-errors of the time step grow in proportion to dt. So with this step, they are small beside the growth with the whole
-step."""
+errors of the time step are proportional to dt. So with this part of the step, the errors are much smaller than the
+growth with the whole step."""
 
 
 @dataclass(frozen=True)
@@ -230,11 +230,12 @@ def growth(
     `state` contains the values of fields. The fields are treated as uniform. The result is infinite if the update
     divides by zero. The result is None if `state` has no value for a read-only field, or if a coefficient is a signal.
     The result is also None if the update is not linear and `state` has no value for one of its fields. With more than
-    64 values per cell, the analysis takes minutes, and the result is None, too.
+    64 values per cell, the analysis would take minutes, so the result is also None.
 
-    If the stencil reads positions, each of several cells of a grid of the shape `shape` is treated as if all cells had
-    its coefficients (`_sampled_cells`). The result is then the largest growth of these cells. The result is None if
-    `shape` is None, or if the coefficients differ between too many cells.
+    If the stencil reads positions, several cells of a grid of the shape `shape` are examined (`_sampled_cells`). For
+    each of these cells, the analysis assumes that all cells of the grid have the coefficients of this cell. The result
+    is then the largest growth of the examined cells. The result is None if `shape` is None, or if the coefficients
+    differ between too many cells.
     """
 
     def of_cell(cell: GridShape) -> float | None:
@@ -249,12 +250,13 @@ def numerical_growth(
 ) -> float | None:
     """Return the growth of the worst wave without the growth that the equation itself allows this wave.
 
-    Some equations grow by themselves, for example u + dt * u. J. von Neumann's condition therefore allows a wave with
-    wave number k a growth of 1 + c(k) dt in each step. The time step dt is the parameter `step`. The rate c(k) is twice
-    the rate at which the wave grows with a much smaller time step. It is 0 for a wave that does not grow then, and
-    c(k) is at most twice the rate of the fastest smooth wave. A smooth wave has a length of at least eight cells along
-    each axis. So the growth of short waves counts as instability if the smooth waves do not grow almost as fast. An
-    example is diffusion with a negative coefficient, in which the shortest waves grow fastest.
+    The exact solution of some equations grows. An example is u + dt * u. J. von Neumann's condition therefore allows a
+    wave with wave number k a growth of 1 + c(k) dt in each step. The time step dt is the parameter `step`. The rate
+    c(k) is twice the rate at which the wave grows with a much smaller time step. If the wave does not grow with the
+    much smaller time step, c(k) is 0. c(k) is at most twice the rate of the fastest-growing smooth wave. A smooth wave
+    has a length of at least eight cells along each axis. So if short waves grow much faster than all smooth waves, this
+    growth counts as instability. An example is diffusion with a negative coefficient, in which the shortest waves grow
+    fastest.
 
     The result is the maximum of |g(k)| - c(k) dt, where g(k) is the amplification of a wave in a step. If the result is
     greater than 1, the step is unstable. The result is infinite or None in the same cases as `growth`."""
@@ -353,8 +355,9 @@ def different_cells(
 
 
 def _sampled_cells(stencil: Stencil, scalars: Sequence[float], shape: GridShape) -> list[GridShape]:
-    """Return the cells in which the growth is computed. Along each axis, these are both ends and the middle of the
-    grid, and the cells on both sides of each number with which a condition compares an index."""
+    """Return the cells in which the growth is computed. Along each axis, these cells are at both ends and in the middle
+    of the grid. If a condition compares an index with a number, the growth is also computed in the cells on both sides
+    of this number."""
     along: list[set[int]] = [{0, n // 2, n - 1} if axis in stencil.positions else {0} for axis, n in enumerate(shape)]
     for stage in stencil.stages:
         operations = stage.program.operations

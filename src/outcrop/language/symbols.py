@@ -41,9 +41,9 @@ _OTHER_NAMES = (
 
 
 class _NotANumber:
-    """The base of the smallest parts of equations: values of fields, parameters and signals. Functions that compute
-    with numbers refuse them with a message that names the right function. The parts of SymPy that contain them, such as
-    2 * u[0], cannot do this."""
+    """The base of the smallest parts of equations: values of fields, parameters and signals. A function that computes
+    with numbers refuses such a part, and the message names the right function. A larger expression, such as 2 * u[0],
+    is an object of SymPy and cannot give this message."""
 
     def __float__(self) -> float:
         raise InputError(f"{self} is a part of an equation and not a number: use sympy.sin, not math.sin or np.sin")
@@ -153,7 +153,7 @@ def _loads(stages: Sequence[Mapping[Any, sympy.Expr]]) -> list[AppliedUndef]:
 def _whole_updates(name: str, stage: Mapping[Target, sympy.Expr], ndim: int) -> dict[Field, sympy.Expr]:
     """Return one expression for each field of a stage. In the cells of a box, the value is the expression of the box.
     If several boxes contain a cell, the last box decides. In all other cells, the value is the expression of the field
-    without a box, or the value before the stage if there is no such expression."""
+    without a box. If there is no such expression, these cells keep the value before the stage."""
     found = {target: expression for target, expression in stage.items() if isinstance(target, Field)}
     for target, expression in stage.items():
         if isinstance(target, FieldBox):

@@ -63,7 +63,8 @@ class StorageRates:
 
     def shared_by(self, processes: float) -> StorageRates:
         """Return the rates of one of `processes` processes that use the storage at the same time. The time of a flush
-        does not depend on the number of processes. The number need not be whole: the rates are divided by it."""
+        does not depend on the number of processes. `processes` can be a fraction, because it is only a divisor of the
+        rates."""
         first_write = self.first_write_bytes_per_second
         return replace(
             self,

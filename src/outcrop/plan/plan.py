@@ -28,7 +28,7 @@ class Sizes:
     `chunk`                The number of planes of zeta in a tile that has all rows. Grids with few
                            rows use these tiles. 0 means that tiles divide y.
     `rows_at_once`         The number of rows that the inner loop of a kernel updates together: 1, 2 or 4.
-    `prefetch`             True if a kernel loads rows into the cache that the next planes of its tile need.
+    `prefetch`             True if a kernel prefetches rows that the next planes of its tile need.
     """
 
     levels: int

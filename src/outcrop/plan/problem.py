@@ -151,8 +151,8 @@ class AcquisitionDemand:
     of steps before the first pass of the plan.
 
     `ends` lists the intervals of all snapshots of a grid that is divided among ranks. If ranks share the updates at
-    their cuts, a rank has the values of all its rows only at the end of a pass. So a pass must end at each step with a
-    snapshot. `groups_z` and `groups_y` are the groups of cells that a cut must not divide."""
+    their cuts, a rank has the values of all its rows only at the end of a pass. In this case, a pass must end at each
+    step with a snapshot. `groups_z` and `groups_y` are the groups of cells that a cut must not divide."""
 
     snapshots: tuple[SnapshotDemand, ...] = ()
     point_bytes: int = 0

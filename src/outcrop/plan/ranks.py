@@ -22,7 +22,7 @@ the same order.
 
 If all ranks share a directory, the parts are one Zarr array, and each part is a chunk of this array. All chunks have
 the same number of rows. Therefore all parts have the same number of rows, but the last part may have fewer rows
-(`cut_rows`). In this case, rows of zeros follow the last part on disk, so that its planes are complete chunks.
+(`cut_rows`). If the last part has fewer rows, rows of zeros follow it on disk, so that its planes are complete chunks.
 
 Coarse snapshots have means of groups of cells. A cut never divides such a group, so each rank computes its means
 without the other ranks.
@@ -74,8 +74,7 @@ def cut_rows(
     gets the rows at the end of the grid that do not fill a group.
 
     If `for_chunks` is true, all parts except the last part have the same number of rows. The last part has at least
-    half of this number of rows, and at most this number. If this is not possible, the result is the same as if
-    `for_chunks` were false.
+    half of this number of rows, and at most this number. If no such cut exists, `for_chunks` has no effect.
 
     The cut divides none of `groups`, so the numbers of rows can differ by more than one group of rows.
 
@@ -100,9 +99,9 @@ def _cut_by(ny: int, ranks: int, unit: int) -> Cut:
 
 
 def _cut_beside(groups: Groups, count: int, parts: int, unit: int, least: int, what: str) -> Cut:
-    """Divide `count` rows or planes into parts of at least `least` each. Places of the cut are multiples of `unit` if
-    possible, and divide no group. First, the closest places to equal parts are tried. If a part is then too small, the
-    smallest part gets as many rows as possible. Raises InputError if no cut exists."""
+    """Divide `count` rows or planes into parts of at least `least` each. The places of the cut divide no group, and are
+    multiples of `unit` if possible. First, this function tries the places that are closest to equal parts. If a part is
+    then too small, the smallest part gets as many rows as possible. Raises InputError if no cut exists."""
     for each in dict.fromkeys((unit, 1)):
         cut = _cut_by(count, parts, each)
         if groups:
@@ -129,8 +128,8 @@ def _closest(wanted: float, unit: int, count: int, groups: Groups) -> int:
 
 
 def _cut_from_below(groups: Groups, count: int, parts: int, size: int) -> Cut | None:
-    """Return a cut whose parts have at least `size` rows each. Each part but the last has as few rows as possible, so
-    None means that there is no such cut."""
+    """Return a cut whose parts have at least `size` rows each. Each part except the last part has as few rows as
+    possible. Therefore None means that there is no such cut."""
     found = [0]
     for _ in range(parts - 1):
         places = range(found[-1] + size, count)
@@ -218,9 +217,9 @@ def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut
     If ranks share updates, each rank also updates rows of its upper neighbour. With the radius r and L levels, these
     are r(L+1)/2 rows, on average over the levels. A rank with two neighbours therefore takes over as many updates as it
     gives away. If y is not periodic, the lowest rank only takes over updates, and the highest rank only gives updates
-    away. So all cuts between ranks are moved down by r(L+1)/2 rows, rounded to a multiple of a group of rows, or to
-    another number if a cut would divide a group of cells of a snapshot. If ranks do not share updates, return
-    `cut`."""
+    away. So all cuts between ranks are moved down by r(L+1)/2 rows. This number is rounded to a multiple of a group of
+    rows. If a cut would then divide a group of cells of a snapshot, the cut is moved by another number of rows. If
+    ranks do not share updates, return `cut`."""
     if scheme.shared_levels is None or problem.periodic[1] or len(cut) == 2:
         return cut
     unit = problem.row_group if all(place % problem.row_group == 0 for place in cut[1:-1]) else 1

@@ -195,9 +195,9 @@ class _Ranking:
         self.every = _listed(replace(problem, acquisition=NO_DEMAND), tuple(schemes), budgets)
 
     def first_measured(self, rate: UpdateRate) -> Sizes:
-        """Return the sizes of the candidate that the formulas rank first, with its most promising tiling and with the
-        fastest loop of the kernel. The rates of the loops are measured. The fastest loop is measured with prefetches,
-        too."""
+        """Return the sizes of the candidate that the formulas rank first. The sizes have the most promising tiling of
+        this candidate, and the fastest loop of the kernel. The rates of the loops are measured. The fastest loop is
+        measured with prefetches, too."""
         _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
         tiled = next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
         every = [replace(tiled, rows_at_once=rows) for rows in _rows_at_once(self._problem)]

@@ -77,8 +77,8 @@ class Scalars:
     signals, and the numbers in `whole` if the stencil reads positions.
 
     `parameters` contains the values that differ from the defaults. `signals` contains a value of each signal for each
-    step. `whole` contains the first plane and the first row of this process, and the numbers of planes, of rows and of
-    cells in a row, all in the whole grid (`Description.place_in_grid`)."""
+    step. `whole` contains the first plane and the first row of this process in the whole grid. `whole` also contains
+    the numbers of planes, of rows and of cells in a row of the whole grid (`Description.place_in_grid`)."""
 
     def __init__(
         self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str,

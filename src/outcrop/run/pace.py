@@ -45,7 +45,8 @@ def with_measured(
     pace: PaceEntry | None, seconds: float, bytes_read: int, bytes_written: int, not_finite: Mapping[str, int]
 ) -> PaceEntry | None:
     """Return `pace` with the figures that were measured from the first pass until now, or None without a pace.
-    `not_finite` maps each field with NaN or infinity to the last step of the pass after which it was found."""
+    `not_finite` has the fields with NaN or infinity. Each value is the last step of the pass after which NaN or
+    infinity was found."""
     if pace is None:
         return None
     begun, seconds = round(max(0.0, time.time() - seconds), 3), round(seconds, 6)

@@ -160,8 +160,8 @@ class PassRunner:
     `recorder` handles the acquisition of each pass. After the commit of a pass, the thread that called `run` calls
     `on_snapshot` for the snapshots of the pass. Meanwhile, a worker thread computes the next passes. The ranks in
     `group` agree on each generation while they compute the next pass (ranks/agreement.py). `seconds_agree` is the time
-    that this rank waited for these agreements. `not_finite` maps each field in which NaN or infinity was found to the
-    first and the last step of the pass after which it was found first."""
+    that this rank waited for these agreements. `not_finite` has the fields in which NaN or infinity was found. Each
+    value is the first and the last step of the first pass after which NaN or infinity was found."""
 
     def __init__(
         self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Predicted:
     """The prediction of the plan. `assumed` gives the reason for each assumed speed. Its keys are "updates" and
-    "storage". `seconds_update`, `seconds_read` and `seconds_write` are the times that this work would take alone. For
-    several ranks, they are the times of the slowest rank."""
+    "storage". `seconds_update`, `seconds_read` and `seconds_write` are the times that updates, reads and writes would
+    each take alone. For several ranks, these times are the times of the slowest rank."""
 
     seconds: float
     bytes_read: int
@@ -55,8 +55,8 @@ class Report(Shown):
     for users if the parameters let values grow without bound, and "" otherwise. `not_tested` is the reason why the
     stability was not tested, and "" otherwise. `not_finite` maps fields to two steps: the first and the last step of
     the first pass after which NaN or infinity was found in the field. Only a sample of the updated rows is searched.
-    `steps_repeated` is the number of steps of the forward run that an adjoint run has repeated. Steps are repeated if
-    the limit of the history has no room for all states. `seconds_repeated` is the time of the repeated steps. `seconds`
+    `steps_repeated` is the number of steps of the forward run that an adjoint run has repeated. An adjoint run repeats
+    steps if the history is too small for all states. `seconds_repeated` is the time of the repeated steps. `seconds`
     does not include this time.
 
     If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`. Cells that two ranks

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 LONG_SECONDS = 2.0
 """The speeds of shorter runs are neither compared nor kept, because they vary too much."""
 DIFFERS = 1.25
-"""The report names times that are more than DIFFERS times as long, or as short, as predicted."""
+"""The report names a time if it is more than DIFFERS times the predicted time, or less than 1 / DIFFERS of it."""
 WAITING = 0.2
-"""A run is limited by its disk if it waits for transfers during this share of its time."""
+"""A run is limited by its disk if the run waits for transfers during at least this share of its time."""
 
 
 def updates_ratio(report: Report) -> float | None:
@@ -64,8 +64,8 @@ def remarks(report: Report) -> Iterator[str]:
 
 
 def keep_speeds(report: Report, prepared: Prepared, setup: Setup) -> None:
-    """Keep the speeds of a complete run of one process for later plans. Runs that also process sources, receivers,
-    norms, snapshots or states of other runs are left out, because these cost time, too."""
+    """Keep the speeds of a complete run of one process for later plans. The speeds of a run with sources, receivers,
+    norms, snapshots or states of other runs are not kept, because this additional work also takes time."""
     description = setup.description
     taps = description.taps
     if setup.group is not None or description.states or taps.sources or taps.traces or taps.snapshots or taps.norms:

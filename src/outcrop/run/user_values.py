@@ -25,7 +25,7 @@ MAX_NAME_BYTES = 64
 """The maximum length of a name, which becomes a part of a file name. File systems allow 255 bytes for a file name."""
 
 MAX_EXACT = 1 << 24
-"""Each whole number up to this number has an exact value in float32."""
+"""float32 represents each whole number up to this number exactly."""
 
 _NO_NUMBERS = (str, bytes, bytearray, bool, np.bool_, np.ndarray)
 _STORED = np.dtype("<f8")
@@ -163,8 +163,8 @@ def require_exact_positions(stencil: Stencil, dtype: str, shape: GridShape) -> N
 def require_steps(
     stencil: Stencil, dtype: str, values: Mapping[str, NDArray[np.float64]], steps: int
 ) -> None:
-    """Raise InputError if a signal has no value for one of the steps 0 to `steps` - 1, or if a number of a step is not
-    exact in `dtype`."""
+    """Raise InputError if a signal has no value for one of the steps 0 to `steps` - 1. Also raise InputError if a
+    number of a step is not exact in `dtype`."""
     if stencil.step_signal and dtype == "float32" and steps > MAX_EXACT:
         raise InputError(
             f"{stencil.name} reads the number of the step; float32 has exact numbers of up to {MAX_EXACT} steps, "

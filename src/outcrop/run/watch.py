@@ -60,8 +60,8 @@ class Pace:
 
     `steps` is the number of steps of the call, and `steps_done` the number of its committed steps. `seconds` is the
     time of these steps. `committed` is the time of the last commit in seconds since 1970. Rates are for one second. A
-    rate without a committed step is None. `not_finite` maps each field with NaN or infinity to the last step of the
-    pass after which it was found first."""
+    rate without a committed step is None. `not_finite` has the fields with NaN or infinity. Each value is the last step
+    of the first pass after which NaN or infinity was found."""
 
     steps: int
     steps_done: int
@@ -172,8 +172,8 @@ class Glance:
 
 class Watcher:
     """Looks at the run in `place`: a directory, a block device, or the directory of all parts of a run of several
-    ranks. The object remembers what it has read, so that the next look reads only new values. `waits` says whether the
-    caller looks again if there is no run yet."""
+    ranks. The object remembers what it has read, so that the next look reads only new values. `waits` is true if the
+    caller looks again as long as there is no run."""
 
     def __init__(self, place: Path, waits: bool = False) -> None:
         self.place, self._waits = place, waits
@@ -207,7 +207,8 @@ class Watcher:
         return replace(glance, traces=traces, norms=norms, left_out=left_out)
 
     def _not_started(self) -> str:
-        """Return a text for the user of a run that does not exist yet. If its name is wrong, it will never exist."""
+        """Return a text about a run that does not exist yet. The text names a missing directory, because the name of
+        the run may be wrong."""
         outer = self.place.absolute().parent
         hint = "" if outer.is_dir() else f" (there is no directory {outer})"
         if self._waits:

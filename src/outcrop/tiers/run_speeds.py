@@ -1,8 +1,8 @@
-"""Factors between the speeds that runs had and the speeds that were measured before these runs.
+"""Factors that correct measured speeds: the speed in a later run, divided by the speed in the cache.
 
-Update rates and the figures of disks are measured once, and then kept in the cache. Later, other programs may use the
-machine, or the machine may be slower or faster. So at the end of a long run, Outcrop keeps a factor for the kernel of
-the run, and a factor for its disk:
+Update rates and the speeds of disks are measured once, and then kept in the cache. Later, other programs may use the
+machine, or the machine may be slower or faster. So at the end of a long run, Outcrop keeps two factors: one factor for
+the kernel of the run, and one factor for the disk of the run:
 
     factor = speed in the run / speed in the cache
 
@@ -26,7 +26,7 @@ MIN_FACTOR, MAX_FACTOR = 0.2, 2.0
 
 @dataclass(frozen=True)
 class KeptFactor:
-    """A factor in the cache, and the end of its run in seconds since 1970."""
+    """A factor in the cache, and the time at which its run ended, in seconds since 1970."""
 
     factor: float
     seconds_measured: float

@@ -91,8 +91,8 @@ class UpdateRateMeter:
 
     If `kernel` is given, the meter first looks in the cache of the user for rates that earlier runs have measured. The
     text `kernel` must identify the code of the kernel and the processor. `keep` writes new rates to the cache. If the
-    first rate comes from the cache, the meter multiplies all rates by `factor`, which the last long run of this kernel
-    has measured (run_speeds.py). `key` identifies this factor in the cache, or is "" without `kernel`.
+    first rate comes from the cache, the meter multiplies all rates by `factor`. The last long run of this kernel has
+    measured this factor (run_speeds.py). `key` identifies this factor in the cache, or is "" without `kernel`.
     """
 
     def __init__(

@@ -12,7 +12,8 @@ versions of SymPy and Python. If the digest has not changed, the description is 
 other stencil. If the cache cannot be used, each process makes the stencil again.
 
 `stability` judges whether a stencil with given parameters is stable, and `stable_limit` finds the largest stable step.
-`limit_text` says this limit, or the reason why there is none. These functions also accept stencils that users write.
+`limit_text` returns a text with this limit, or with the reason why there is no limit. These functions also accept
+stencils that users write.
 """
 
 from __future__ import annotations
@@ -298,10 +299,11 @@ def stable_limit(
     needs a value for each updated field. The result is the limit for the worst of these states. If the equation
     depends on the position, give the shape of the grid.
 
-    In a stable step, no wave grows. An equation of your own may also grow by itself. A wave may then grow by 1 + c dt
-    in each step (von Neumann's condition). The rate c is twice the rate at which the wave grows with a sixteenth of dt,
-    but at most twice the rate of the fastest wave that is at least eight cells long. For waves that do not grow by
-    themselves, c is 0. For example, the limit of u + dt (D lap u + g u) on two axes is 2 / (8 D / h^2 - g).
+    In a stable step, no wave grows. If the exact solution of your own equation grows, a wave may grow in each step by a
+    factor of 1 + c dt (von Neumann's condition). The rate c is twice the rate at which the wave grows with a sixteenth
+    of dt. In addition, c is at most twice the rate of the fastest-growing wave that is at least eight cells long. For
+    waves that do not grow in the exact solution, c is 0. For example, the limit of u + dt (D lap u + g u) on two axes
+    is 2 / (8 D / h^2 - g).
 
     The result is 0 if no step is stable, and infinite if every step is stable. The result is None if the stencil has no
     parameter dt, or if the growth is unknown. `limit_text` then gives the reason. For a lattice Boltzmann equation, the

@@ -445,7 +445,7 @@ class MovedRecords:
             with _PartSnapshot.opened(old, entry, field, number) as source:
                 shape, wanted = entry.of_rows(*own_rows).shape[1:], self._box_planes(entry)
                 first = entry.values_in(0, old.manifest.planes)[0]
-                for z in range(entry.shape[0]):  # all planes of the old part, because the checksum is for all of them
+                for z in range(entry.shape[0]):  # all planes of the old part, because one checksum is for all planes
                     if self._has_plane(entry, rank, z):
                         plane = np.frombuffer(source.plane(z - first), self._dtype).reshape(shape)
                         if z in wanted:

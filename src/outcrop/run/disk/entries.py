@@ -193,7 +193,8 @@ class PaceEntry:
     `bytes_written` were measured from this time to the last commit. The predicted figures are for the whole call.
     `process` identifies the process that computes the steps (run/pace.py), or is "" if it is not known. If
     `is_stopped` is True, the call has ended before `last_step`. `not_finite` has the fields in which NaN or infinity
-    was found. Each of these fields has the last step of the first pass after which it was found."""
+    was found. Its value for a field is the last step of the first pass after which NaN or infinity was found in this
+    field."""
 
     begun: Seconds
     first_step: Count

@@ -70,9 +70,9 @@ def assign(
 
 
 def complete(state: State, io: str = "auto", older_values: Mapping[str, tuple[str, int]] | None = None) -> None:
-    """Write values to the arrays of the state that have none yet. A field gets zeros. Previous values become equal to
-    the values of their field. `older_values` names fields that keep older values of other fields
-    (`Stencil.older_values`). They also become equal to the other fields."""
+    """Write values to the arrays of the state that have no values yet. A field gets zeros. Previous values become equal
+    to the values of their field. `older_values` names fields that keep older values of other fields
+    (`Stencil.older_values`). Each of these fields becomes equal to the field whose older values it keeps."""
     older = older_values or {}
     with state.locked():
         state.require_whole()

@@ -46,7 +46,8 @@ SILENT_SECONDS = 18.0
 
 STALL_SECONDS = 8, 20
 """A rank that does not receive a message within this time counts as gone. The first number is for messages of rank 0.
-The second number is for the other ranks. It is larger, because rank 0 receives nothing while a third rank stalls it."""
+The second number is for messages of the other ranks. The second number is larger, because rank 0 receives nothing while
+it waits for a third rank that has stalled."""
 
 JUDGE_SECONDS = 1.5
 """The time in seconds for which rank 0 collects reports of broken links, before it decides which rank is gone
@@ -54,7 +55,7 @@ JUDGE_SECONDS = 1.5
 
 STOP_SECONDS = 10.0
 """The time in seconds in which a rank must stop its work after another rank has gone or failed. A transfer to a disk
-can take longer, or can never end."""
+can take more time, or may never end."""
 
 Spread = Callable[[str | None], str]
 """A function that sends a text from rank 0 to all ranks. The argument is the text on rank 0, and None on the other
@@ -219,8 +220,8 @@ class RankGroup:
                 self._callbacks.remove(stop)
 
     def _require_stop(self, is_left: threading.Event) -> None:
-        """End this process without clean-up if `is_left` is not set in time. This loses nothing, because a run goes on
-        after a kill at any moment."""
+        """End this process without clean-up if `is_left` is not set in time. No committed pass is lost, because a run
+        can continue after a kill at any moment."""
         if not is_left.wait(STOP_SECONDS):
             assert self._end is not None
             with contextlib.suppress(OSError):
@@ -287,7 +288,7 @@ class RankGroup:
         except TimeoutError:
             missing = next(rank for rank in range(1, self.size) if rank not in found)
             text = f"rank {missing} has not reached rank 0 on {socket.gethostname()} within {JOIN_SECONDS:.0f} s"
-            for peer in found.values():  # without this message, they would wait until this program has ended
+            for peer in found.values():  # without this message, these ranks would wait until this program ends
                 with contextlib.suppress(OSError):
                     peer.socket.sendall(frame_of({"kind": "end", **vars(End(missing, text, is_told=True))}))
                 peer.socket.close()
@@ -341,8 +342,8 @@ class RankGroup:
             self._changed.notify_all()
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
-        # Another failure than a stall is ignored. The other rank may have sent the reason for its end, and the watcher
-        # reads it later. A stalled rank does not read any more. It would stall each further message.
+        # Only a stall is handled here. After any other failure, the watcher later reads the reason that the other rank
+        # may have sent. A stalled rank receives no more messages, so each further message would also stall.
         peer = self._peers[rank]
         if peer.is_open:
             try:

@@ -174,8 +174,8 @@ def prepare_socket(connection: socket.socket) -> None:
 
 
 def limit_sending(connection: socket.socket, seconds: int) -> None:
-    """Let a message fail with BlockingIOError if the other end receives nothing for this time. The failure can take
-    twice as long, because the system first reports the bytes that it has sent before."""
+    """Let the transmission of a message fail with BlockingIOError if the other end receives nothing for this time. The
+    failure can take twice as long, because the system first reports the bytes that it has sent before."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", seconds, 0))
 
 

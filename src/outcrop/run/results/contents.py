@@ -346,9 +346,9 @@ class _CheckSnapshots:
 def steps_and_times(
     manifest: Manifest, axis: str, steps: NDArray[np.int64], time: str = "time", time_units: str | None = None
 ) -> list[Coordinate]:
-    """Return the coordinates of an axis whose entries belong to steps. If `axis` is "time", the steps have the name
-    "step", and otherwise the name of the axis. If the stencil has a parameter dt, there are also times, with the name
-    `time`. By default, their units are those of snapshots, if all snapshots have the same."""
+    """Return the coordinates of an axis whose entries belong to steps. The coordinate of the steps has the name of the
+    axis, or the name "step" if `axis` is "time". If the stencil has a parameter dt, there is also a coordinate of the
+    times, with the name `time`. If all snapshots have the same unit of time, this unit is the default."""
     name = "step" if axis == "time" else axis
     found = [Coordinate(name, axis, steps, STEP_ATTRIBUTES)]
     if "dt" in manifest.parameters:

@@ -66,19 +66,20 @@ def export(
 
     `run` is a directory, a device, the directory of all parts of several ranks, or a simulation. `format` is "netcdf",
     "hdf5", "vtk" or "zarr". By default, the ending of `target` decides. A URL such as "s3://bucket/run" means "zarr".
-    `fields` are the names of arrays of the committed state, by default all fields; with an empty list, no fields are
-    written. `snapshots` names snapshots: "all", "u", "side" or "side/u". If `traces`, `norms` or `sources` is true, the
-    traces with the positions of receivers, the norms, or the sources with their positions are written, too.
+    `fields` are the names of arrays of the committed state, by default all fields. If the list is empty, no fields are
+    written. `snapshots` names snapshots: "all", "u", "side" or "side/u". If `traces` is true, the traces are written
+    with the positions of the receivers. If `norms` is true, the norms are written. If `sources` is true, the sources
+    are written with their positions.
 
     An HDF5 file is a view if possible: it shows the files of the run, and has copies only of traces, norms and sources.
-    If `copy` is true, it gets copies of all values. A VTK image (.vti) has fields, a VTK collection (.pvd) has
-    snapshots, and VTK points (.vtp) have the positions of receivers and sources. `storage_options` are options of
+    If `copy` is true, the HDF5 file has copies of all values. A VTK image (.vti) has fields, a VTK collection (.pvd)
+    has snapshots, and VTK points (.vtp) have the positions of receivers and sources. `storage_options` are options of
     fsspec for the object store. `progress(done, whole)` is called with numbers of bytes.
 
     Values are copied in groups of planes, so the memory does not grow with the grid. Checksums are tested. The file
     gets its name when it is complete. An existing file is replaced only if `force` is true. Raises InputError for wrong
-    arguments and if a package is missing; then nothing was written. Raises CorruptionError for damaged values, and
-    StorageError if the target cannot be written."""
+    arguments and if a package is missing. In both cases, nothing was written. Raises CorruptionError for damaged
+    values, and StorageError if the target cannot be written."""
     if isinstance(target, str) and target.startswith("file://"):
         target = url2pathname(target.removeprefix("file://"))
     url = zarr_copy.is_url(target)

@@ -151,8 +151,8 @@ def _errors_of(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _room_to_close(path: Path) -> Iterator[None]:
-    """Keep CLOSE_BYTES of the file system free until the `with` ends, because HDF5 writes metadata when a file is
-    closed. If there is no space for the metadata, HDF5 2.0 ends the process with a segmentation fault."""
+    """Keep CLOSE_BYTES of the file system free until the `with` ends, because HDF5 writes metadata when it closes a
+    file. If there is no space for the metadata, HDF5 2.0 ends the process with a segmentation fault."""
     reserve = path.with_name(f"{path.name}.reserve")
     try:
         with reserve.open("xb") as file:

@@ -7,8 +7,8 @@
     sources    source_0, ...                 source_0_step, source_0_point   source_0_time; source_0_z, ...
 
 A run stores the cells around each point and the weights of linear interpolation. `_positions` computes the position of
-the point from them. Names and attributes follow the discrete sampling geometries of the CF conventions: the points are
-the stations of time series.
+a point from its cells and weights. Names and attributes follow the discrete sampling geometries of the CF conventions:
+the points are the stations of time series.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ def norms_group(run: OpenedRun) -> ResultGroup:
 
 
 def sources_group(run: OpenedRun) -> ResultGroup:
-    """Return the group of all sources. Row t of a source is in the field after step t + 1, which is the value of its
-    coordinate. Raises InputError if the run has no sources."""
+    """Return the group of all sources. After step t + 1, the field contains row t of a source. Therefore the coordinate
+    of row t is t + 1. Raises InputError if the run has no sources."""
     manifest, variables, coordinates = run.manifest, [], list[Coordinate]()
     for number, one in enumerate(_definitions(run).injections):
         if not one.steps:

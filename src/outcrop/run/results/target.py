@@ -43,7 +43,8 @@ def check_target(target: Path, force: bool, is_folder: bool = False) -> None:
 
 
 REMOVALS, REMOVAL_SECONDS = 20, 0.1
-"""How often an export tries to remove its unfinished folder, and the time between two tries."""
+"""The maximum number of times that an export tries to remove its unfinished folder, and the seconds between two
+tries."""
 
 MARK = ".outcrop-export"
 """The file that marks a folder or prefix that an export has made. Only such a folder can be replaced."""
