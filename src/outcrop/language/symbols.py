@@ -211,8 +211,11 @@ def with_older_values(
 
     found, here = [], (0,) * ndim
     for stage in stages:
-        moved = {field: one.xreplace({load: stored(load) for load in one.atoms(AppliedUndef)})
-                 for field, one in stage.items()}  # fmt: skip
+        moved: dict[Field, sympy.Expr] = {}
+        for target, one in stage.items():
+            # an unneeded xreplace would also change the order of the operations
+            replaced = {load: new for load in one.atoms(AppliedUndef) if (new := stored(load)) != load}
+            moved[target] = one.xreplace(replaced) if replaced else one
         for field, every in kept.items():
             if Field(field) in stage:
                 newest = Field(field) if every[0] == 1 else Field(field).previous
