@@ -108,6 +108,19 @@ def test_positions_that_a_run_cannot_have_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("along", [oc.y, oc.x])
+def test_the_stable_limit_needs_the_shape_that_the_simulation_has(along: sympy.Symbol) -> None:
+    """Checks the limit of advection on two axes whose speed grows along an axis. The largest speed is 1.5."""
+    u, dt = oc.Field("u"), oc.Parameter("dt", 0.1)
+    speed = 0.5 + along / (40 if along == oc.y else 30)
+    stencil = oc.Stencil("faster", {u: u[0, 0] - dt * speed * (u[0, 0] - u[0, -1])})
+    assert oc.stencils.stable_limit(stencil, {}, shape=(40, 30)) == pytest.approx(1 / 1.5, rel=0.05)
+    assert oc.stencils.stable_limit(stencil, {}) is None
+    for wrong in [(1, 40, 30), (40,), 40, (40, 0), ("40", "30")]:
+        with pytest.raises(InputError, match="is not the shape of a grid of two axes"):
+            oc.stencils.stable_limit(stencil, {}, shape=wrong)
+
+
 def test_a_description_with_a_wrong_position_is_refused() -> None:
     """Checks data that no stencil can have: an axis that the grid does not have, and a signal that does not exist."""
     stencil = oc.Stencil("placed", {U: U[0, 0] + oc.y * oc.t + oc.nx})

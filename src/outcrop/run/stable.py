@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from outcrop.axes import grid_shape, inside
+from outcrop.axes import inside
 from outcrop.errors import InputError, by_caller
 from outcrop.language.library import extremes_of, limit_of, stability, stable_limit, why_unknown
 from outcrop.language.stability import State as Uniform
@@ -60,7 +60,7 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
         for value in ranges[name]:
             with_it = [state for state in ends if state[name] == value]
             texts = [_judged(stencil, manifest, [state]) for state in with_it]
-            shape = grid_shape(manifest.whole_shape)
+            shape = manifest.whole_shape
             if all(texts) and _agree([stable_limit(stencil, manifest.parameters, [one], shape) for one in with_it]):
                 raise _refusal(str(_judged(stencil, manifest, with_it)))
 
@@ -107,7 +107,7 @@ def untested(stencil: Stencil, manifest: Description) -> str:
     """Return the reason why the stability of a run was not tested, or "" if it was tested."""
     # The values of the fields that are only read do not matter here, because they are known when a run begins.
     state = dict.fromkeys(static_fields(stencil), 1.0)
-    return why_unknown(stencil, manifest.parameters, [state], grid_shape(manifest.whole_shape))
+    return why_unknown(stencil, manifest.parameters, [state], manifest.whole_shape)
 
 
 def watched(
@@ -142,13 +142,13 @@ def _refusal(text: str) -> InputError:
 
 def _judged(stencil: Stencil, manifest: Description, states: Sequence[Uniform]) -> str | None:
     whole = tuple(tuple(sorted(state.items())) for state in states)
-    return _cached(stencil, tuple(sorted(manifest.parameters.items())), whole, grid_shape(manifest.whole_shape))
+    return _cached(stencil, tuple(sorted(manifest.parameters.items())), whole, tuple(manifest.whole_shape))
 
 
 @lru_cache(maxsize=64)
 def _cached(
     stencil: Stencil, parameters: tuple[tuple[str, float], ...], states: tuple[tuple[tuple[str, float], ...], ...],
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
 ) -> str | None:  # fmt: skip
     with np.errstate(all="ignore"):  # NumPy should not warn about divisions by 0, which occur in a field of zeros
         return stability(stencil, dict(parameters), [dict(state) for state in states], shape)

@@ -30,12 +30,13 @@ from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from outcrop.axes import GridShape
+from outcrop.axes import GridShape, axes_text, grid_shape
 from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.program import Load
 from outcrop.language.stability import (
@@ -286,7 +287,7 @@ def _fields_of(name: str) -> tuple[Field, ...]:
 
 
 def stable_limit(
-    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: GridShape | None = None
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: Sequence[int] | None = None
 ) -> float | None:
     """Return the largest time step with which a stencil is stable. The time step is the parameter `dt` of the stencil.
     The unit of the result is the unit of dt.
@@ -297,7 +298,7 @@ def stable_limit(
     `values` contains parameters. The other parameters have their defaults. Each of `states` is a uniform state of the
     whole grid: a dictionary with a value for each field that is only read. If the equation is not linear, a state also
     needs a value for each updated field. The result is the limit for the worst of these states. If the equation
-    depends on the position, give the shape of the grid.
+    depends on the position, give the shape of the grid, as for `oc.Simulation`.
 
     In a stable step, no wave grows. If the exact solution of your own equation grows, a wave may grow in each step by a
     factor of 1 + c dt (von Neumann's condition). The rate c is twice the rate at which the wave grows with a sixteenth
@@ -312,11 +313,11 @@ def stable_limit(
     if limit is None:
         return None
     whole = [{**limit.state, **state} for state in states]
-    return largest_step(stencil, values, whole, limit, _may_grow(stencil), shape)
+    return largest_step(stencil, values, whole, limit, _may_grow(stencil), _whole(stencil, shape))
 
 
 def limit_text(
-    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: GridShape | None = None
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: Sequence[int] | None = None
 ) -> str:
     """Return the result of `stable_limit` as a text, such as "dt <= 0.247 with these values". If there is no limit, the
     text gives the reason."""
@@ -337,7 +338,7 @@ def limit_text(
 
 
 def why_unknown(
-    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: GridShape | None = None
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: Sequence[int] | None = None
 ) -> str:
     """Return the reason why the stability of a stencil in some uniform states is unknown, or "" if it is known."""
     limit = limit_of(stencil)
@@ -346,7 +347,7 @@ def why_unknown(
         return f"a step needs more than {MAX_UNKNOWNS} values of each cell"
     if stencil.positions and shape is None:
         return "the equation depends on the position, and the shape of the grid is not given"
-    if known and different_cells(stencil, values, known[0], shape) is None:
+    if known and different_cells(stencil, values, known[0], _whole(stencil, shape)) is None:
         return "the equation is different in too many cells"
     state = next((one for one in known if not has_slopes(stencil, values, one)), None)
     if state is None:
@@ -362,20 +363,21 @@ def why_unknown(
 
 
 def stability(
-    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: GridShape | None = None
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: Sequence[int] | None = None
 ) -> str | None:
     """If a step is unstable with these parameters, return a line of text with the largest stable step. Return None if
     the step is stable, or if the growth is unknown (`why_unknown`). `stable_limit` explains the arguments."""
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]
     time_step = limit.parameter if limit and _may_grow(stencil) else ""
-    rates = [numerical_growth(stencil, values, state, time_step, shape) for state in known]
+    whole = _whole(stencil, shape)
+    rates = [numerical_growth(stencil, values, state, time_step, whole) for state in known]
     if math.inf in rates:
-        return _infinite(stencil, values, known[rates.index(math.inf)], shape)
+        return _infinite(stencil, values, known[rates.index(math.inf)], whole)
     worst = max(range(len(rates)), key=lambda place: rates[place] or 0.0, default=0)
     if not rates or (rates[worst] or 0.0) <= max_growth(stencil):
         return None
-    grows = f"the worst wave grows by a factor {growth(stencil, values, known[worst], shape):.6g} per step"
+    grows = f"the worst wave grows by a factor {growth(stencil, values, known[worst], whole):.6g} per step"
     if limit is None:
         return f"these parameters are unstable: {grows}"
     names = [parameter.name for parameter in stencil.parameters]
@@ -385,6 +387,16 @@ def stability(
         return f"{limit.parameter}={given:g} is unstable, and so is every other value with these parameters: {grows}"
     extreme = "smallest" if limit.is_minimum else "largest"
     return f"{limit.parameter}={given:g} is unstable: {grows}; the {extreme} stable one is {_shortened(step, limit)}"
+
+
+def _whole(stencil: Stencil, shape: Sequence[int] | None) -> GridShape | None:
+    """Return the shape that the engine uses. Raises InputError if `shape` does not belong to a grid of the stencil."""
+    if shape is None:
+        return None
+    sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    if len(sizes) != stencil.ndim or not all(isinstance(one, Integral) and one > 0 for one in sizes):
+        raise InputError(f"shape {shown(shape)} is not the shape of a grid of {axes_text(stencil.ndim)}")
+    return grid_shape(sizes)
 
 
 def _may_grow(stencil: Stencil) -> bool:
