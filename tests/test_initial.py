@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
+import outcrop as oc
 from manifests import make_manifest
 from outcrop.errors import CorruptionError, InputError
 from outcrop.run.disk.entries import ArrayEntry
@@ -249,3 +250,14 @@ def test_a_flipped_bit_anywhere_in_a_plane_is_named(tmp_path: Path, place: int) 
         planes.read(7, 11)
         with pytest.raises(CorruptionError, match=rf"plane 6 is damaged.*c/1/0/0.*offset {offset}"):
             planes.read(5, 8)
+
+
+def test_assigned_values_are_checked_too(tmp_path: Path) -> None:
+    """Checks that `check_finite` also refuses NaN in an assignment, before any file is written."""
+    values = np.zeros((6, 5, 4), "float32")
+    values[3, 2, 1] = np.nan
+    sim = oc.Simulation("heat2", values.shape, directory=tmp_path / "run.oc", memory="1MiB", check_finite=True)
+    with pytest.raises(InputError, match="holds nan at z=3, y=2, x=1"):
+        sim["u"] = values
+    assert list(tmp_path.iterdir()) == []
+    sim["u"] = np.zeros_like(values)

@@ -261,7 +261,11 @@ class Simulation(Described):
         for name in values:
             self._description.entry(name)
         cache_bytes = cache_within(self.memory_bytes) // max(1, len(values))
-        self._assign_sources({name: make_source(one, self.shape, cache_bytes) for name, one in values.items()})
+        sources = {name: make_source(one, self.shape, cache_bytes) for name, one in values.items()}
+        if self._setup.check_finite:
+            for source in sources.values():
+                scan_finite(source, self._description.dtype)
+        self._assign_sources(sources)
 
     def _assign_sources(self, sources: Mapping[str, InputArray]) -> None:
         dtype = self._description.dtype
