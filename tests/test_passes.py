@@ -159,13 +159,20 @@ def test_ctrl_c_twice_in_place_gives_the_run_up_and_says_so(tmp_path: Path, monk
     assert said.answered.is_set()
 
 
-@pytest.mark.parametrize("kind", [StorageError, CorruptionError])
-def test_a_failing_device_says_what_is_intact(kind: type[StorageError], tmp_path: Path) -> None:
-    """Checks that an error of a pass keeps its type and text. The last committed step is added to the text."""
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (StorageError, "step 5 of 15 is intact; go on with: outcrop resume"),
+        (CorruptionError, "step 5 of 15 is the last committed step; test it with: outcrop verify"),
+    ],
+)
+def test_a_failing_device_says_what_is_committed(kind: type[StorageError], text: str, tmp_path: Path) -> None:
+    """Checks that an error of a pass keeps its type and text. The last committed step is added to the text. If the
+    error is damage, the text does not say that the step is intact."""
     runner, engine, _ = make_runner(tmp_path)
     engine.error = kind("plane 3 is gone")
     engine.may_end.set()
-    with pytest.raises(kind, match="plane 3 is gone; step 5 of 15 is intact"):
+    with pytest.raises(kind, match=f"plane 3 is gone; {text}"):
         runner.run(quiet())
 
 

@@ -21,7 +21,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from types import FrameType
 
 from outcrop import _core
-from outcrop.errors import CommunicationError, InterruptedRun, OutcropError, StorageError
+from outcrop.errors import CommunicationError, CorruptionError, InterruptedRun, OutcropError, StorageError
 from outcrop.plan.actions import SIDES
 from outcrop.plan.plan import Plan
 from outcrop.plan.ranks import neighbour_of
@@ -339,7 +339,10 @@ class PassRunner:
         if self._agreement is not None:
             self._agreement.close()  # `_tell` has ended the group, so that no agreement is pending any more
             step = self._agreement.step
-        return f"step {step} of {manifest.target_step} is intact; go on with: {resume_command(manifest, path)}"
+        committed = f"step {step} of {manifest.target_step}"
+        if isinstance(self._error, CorruptionError):  # the damage is probably in the committed state
+            return f"{committed} is the last committed step; test it with: outcrop verify {path}"
+        return f"{committed} is intact; go on with: {resume_command(manifest, path)}"
 
 
 @contextmanager
