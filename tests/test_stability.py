@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import sympy
 
+import outcrop as oc
 from fields import noise, run, zeros
+from outcrop.errors import InputError
 from outcrop.language import library
 from outcrop.language.program import Program
 from outcrop.language.stability import Extremes, corners, growth, largest_step, linearise
@@ -286,3 +288,12 @@ def test_a_limit_is_a_sentence(stencil: Stencil, state: dict[str, float], text: 
     """Checks the text about the limit, and the reason if the limit is unknown."""
     assert library.limit_text(stencil, {}, [state]) == text
     assert library.why_unknown(stencil, {}, [state]) == (text.partition("unknown: ")[2])
+
+
+def test_states_of_other_fields_are_refused() -> None:
+    """Checks that a state with an unknown field, and a state that is not in a list, are refused with one line."""
+    heat = oc.stencils.heat(ndim=2)
+    with pytest.raises(InputError, match="has no field 'v'; its fields are u"):
+        oc.stencils.stable_limit(heat, {}, [{"v": 1.0}])
+    with pytest.raises(InputError, match="must be a list of states"):
+        oc.stencils.stable_limit(heat, {}, {"u": 1.0})  # type: ignore[arg-type]

@@ -312,8 +312,7 @@ def stable_limit(
     limit = limit_of(stencil)
     if limit is None:
         return None
-    whole = [{**limit.state, **state} for state in states]
-    return largest_step(stencil, values, whole, limit, _may_grow(stencil), _whole(stencil, shape))
+    return largest_step(stencil, values, _states(stencil, states), limit, _may_grow(stencil), _whole(stencil, shape))
 
 
 def limit_text(
@@ -341,8 +340,7 @@ def why_unknown(
     stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: Sequence[int] | None = None
 ) -> str:
     """Return the reason why the stability of a stencil in some uniform states is unknown, or "" if it is known."""
-    limit = limit_of(stencil)
-    known = [{**(limit.state if limit else {}), **state} for state in states]
+    known = _states(stencil, states)
     if unknowns(stencil) > MAX_UNKNOWNS:
         return f"a step needs more than {MAX_UNKNOWNS} values of each cell"
     if stencil.positions and shape is None:
@@ -368,7 +366,7 @@ def stability(
     """If a step is unstable with these parameters, return a line of text with the largest stable step. Return None if
     the step is stable, or if the growth is unknown (`why_unknown`). `stable_limit` explains the arguments."""
     limit = limit_of(stencil)
-    known = [{**(limit.state if limit else {}), **state} for state in states]
+    known = _states(stencil, states)
     time_step = limit.parameter if limit and _may_grow(stencil) else ""
     whole = _whole(stencil, shape)
     rates = [numerical_growth(stencil, values, state, time_step, whole) for state in known]
@@ -387,6 +385,16 @@ def stability(
         return f"{limit.parameter}={given:g} is unstable, and so is every other value with these parameters: {grows}"
     extreme = "smallest" if limit.is_minimum else "largest"
     return f"{limit.parameter}={given:g} is unstable: {grows}; the {extreme} stable one is {_shortened(step, limit)}"
+
+
+def _states(stencil: Stencil, states: Sequence[State]) -> list[State]:
+    """Return the states, completed by the state of the limit. Raises InputError for fields that do not exist."""
+    limit, names = limit_of(stencil), {one.name for one in stencil.fields}
+    if isinstance(states, Mapping):
+        raise InputError(f"states {shown(states)} must be a list of states, such as [{shown(states)}]")
+    for name in (name for state in states for name in state if name not in names):
+        raise InputError(f"{stencil.name} has no field {shown(name)}; its fields are {', '.join(sorted(names))}")
+    return [{**(limit.state if limit else {}), **state} for state in states]
 
 
 def _whole(stencil: Stencil, shape: Sequence[int] | None) -> GridShape | None:
