@@ -261,3 +261,5 @@ def test_assigned_values_are_checked_too(tmp_path: Path) -> None:
         sim["u"] = values
     assert list(tmp_path.iterdir()) == []
     sim["u"] = np.zeros_like(values)
+    with pytest.raises(InputError, match="assign the whole field, as in sim"):
+        sim["u"][0] = 1.0

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -196,6 +196,9 @@ class PlanesView(ABC):
             result[done : done + len(block)] = block
             done += len(block)
         return result[0] if one else result
+
+    def __setitem__(self, index: Any, values: object) -> NoReturn:
+        raise InputError("cells of a field cannot be assigned; assign the whole field, as in sim['u'] = values")
 
     def sample(self, index: Any) -> Any:
         """Return `array[index]` for a picture. If the cells are sparse in large planes, only their rows may be read, so
