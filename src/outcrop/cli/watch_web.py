@@ -71,6 +71,8 @@ def serve(watcher: Watcher, interval: float, port: int) -> None:
             while True:
                 time.sleep(interval)
                 follower.look()
+        except KeyboardInterrupt:
+            print()
         finally:
             server.shutdown()
 
