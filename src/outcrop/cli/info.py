@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from outcrop.cli import options
-from outcrop.units import format_bytes
+from outcrop.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from outcrop.run.disk.manifest import Manifest
@@ -213,7 +213,7 @@ def as_text(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{format_bytes(found['disk_bytes'])}, {arrays} array{'s' * (arrays > 1)}, "
             f"{shards} shard{'s' * (shards > 1)} each",
         ),
-        ("memory", f"{format_bytes(found['memory_bytes'])}, {found['threads']} threads"),
+        ("memory", f"{format_bytes(found['memory_bytes'])}, {counted(found['threads'], 'thread')}"),
     ]
     if found["pace"] and (bad := found["pace"]["not_finite"]):
         texts = [f"{name} has NaN or infinity, found after step {step}" for name, step in bad.items()]

@@ -20,7 +20,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import ALIASES, EVERY_SCHEME
 from outcrop.plan.tuner import TunedPlan, estimate, tune
 from outcrop.plan.validate import IllegalPlan, validate
-from outcrop.units import format_bytes
+from outcrop.units import counted, format_bytes
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Planned(Described):
     @property
     def thread_layout(self) -> str:
         """A text that says how many threads update cells."""
-        return f"{self.machine.threads} threads"
+        return counted(self.machine.threads, "thread")
 
     @property
     def numa_nodes(self) -> int:

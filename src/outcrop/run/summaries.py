@@ -35,7 +35,7 @@ def run_rows(description: Description, manifest: Manifest | None, directory: Pat
     without = [one.name for one in description.arrays if one.name not in filled]
     yield "arrays", joined([one.name for one in description.arrays])
     if without:
-        yield "no values yet", joined(without)
+        yield "not written yet", joined(without)
     if manifest is None or manifest.phase == NEW:
         yield "state", "not on disk yet"
     else:

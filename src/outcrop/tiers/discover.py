@@ -18,6 +18,7 @@ from pathlib import Path
 
 from outcrop import _core
 from outcrop.paths import nearest_existing
+from outcrop.units import counted
 
 PROC, SYS = Path("/proc"), Path("/sys")
 MAX_BYTES = 1 << 62
@@ -231,7 +232,7 @@ class ThreadLayout:
         return len(self.threads_on_nodes)
 
     def __str__(self) -> str:
-        text = f"{sum(self.threads_on_nodes)} threads"
+        text = counted(sum(self.threads_on_nodes), "thread")
         if self.nodes > 1:
             text += f" on {self.nodes} NUMA nodes"
         return f"{text}, {self.note}" if self.note else text
