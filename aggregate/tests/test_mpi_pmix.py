@@ -91,7 +91,7 @@ def test_coordinates_are_read_as_the_headers_lay_them_out(
 
 def test_what_is_not_there_or_not_used_says_so(tmp_path: Path) -> None:
     """Check that the answer gives a reason if the process does not use PMIx, or if the file is not a library."""
-    assert "not use it" in ask_pmix(build(tmp_path, NONE, ready=0)).refusal
+    assert "does not use PMIx" in ask_pmix(build(tmp_path, NONE, ready=0)).refusal
     assert "cannot be used" in ask_pmix(Path(__file__)).refusal
     (tmp_path / "maps").write_text("7f00-7f01 r--p 0 00:00 0\n7f00-7f01 r--p 0 00:00 7   /a b/libpmix.so.2.6\n")
     assert loaded_pmix(tmp_path / "maps") == Path("/a b/libpmix.so.2.6")
