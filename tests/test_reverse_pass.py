@@ -34,7 +34,7 @@ from outcrop.run.places import open_state
 from strategies import MACHINE, assumed_rate, examples, make_problem
 
 STEPS = 5
-NEED_MORE = {"acoustic4_2d_sponge", "older", "damped", "driven", "twice"}
+NEED_MORE = {"acoustic4_2d_sponge", "older", "damped", "driven", "twice", "fourth"}
 """Stencils whose gradients need values that a history does not have: the previous values at step 0, or values in the
 middle of a step."""
 RUNS = [
