@@ -44,7 +44,8 @@ def test_boxes_are_slices_of_numpy(
 
 @pytest.mark.parametrize("boundary", ["fixed", "mirror", "periodic"])
 def test_a_box_reads_the_cells_around_it(tmp_path: Path, boundary: str) -> None:
-    """Checks heat in a box, with a field of second order in time beside it. The other cells keep the newest value."""
+    """Checks an update of a box in a stencil that also has a field of second order in time. The cells outside the box
+    keep their newest value."""
     spread = U[0, 1] - 2 * U[0, 0] + U[0, -1] + U[1, 0] - 2 * U[0, 0] + U[-1, 0]
     stencil = oc.Stencil("room", {U.box[2:-3, 4:]: 2 * U[0, 0] - U.previous[0, 0] + 0.25 * spread, V: V[0, 0] + 1})
     rng, shape = np.random.default_rng(2), (12, 15)
