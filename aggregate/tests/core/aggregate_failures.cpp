@@ -12,7 +12,6 @@
 
 #include "aggregate_ranks.hpp"
 #include "outcrop/aggregate/node/node.hpp"
-#include "outcrop/aggregate/node/outcome.hpp"
 #include "outcrop/aggregate/transport/transport.hpp"
 #include "outcrop/base/error.hpp"
 

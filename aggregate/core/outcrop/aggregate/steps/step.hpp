@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "outcrop/aggregate/decision/extent.hpp"
-#include "outcrop/aggregate/node/outcome.hpp"
+#include "outcrop/aggregate/node/node.hpp"
 #include "outcrop/aggregate/steps/engine.hpp"
 
 namespace outcrop::aggregate {
