@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/storage/folder.hpp"
+#include "outcrop/storage/file.hpp"
 
 namespace outcrop::model {
 

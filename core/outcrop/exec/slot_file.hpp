@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/storage/folder.hpp"
+#include "outcrop/storage/file.hpp"
 #include "outcrop/storage/mapping.hpp"
 
 namespace outcrop {

@@ -18,7 +18,7 @@
 
 #include "outcrop/aggregate/decision/extent.hpp"
 #include "outcrop/aggregate/sinks/sink.hpp"
-#include "outcrop/storage/folder.hpp"
+#include "outcrop/storage/file.hpp"
 
 namespace outcrop::aggregate {
 

@@ -16,7 +16,7 @@
 #include "outcrop/aggregate/node/shared_memory.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/folder.hpp"
+#include "outcrop/storage/file.hpp"
 
 namespace outcrop::aggregate {
 

@@ -32,7 +32,7 @@
 #include "outcrop/aggregate/decision/decision.hpp"
 #include "outcrop/aggregate/sinks/sink.hpp"
 #include "outcrop/base/aligned.hpp"
-#include "outcrop/storage/folder.hpp"
+#include "outcrop/storage/file.hpp"
 
 namespace outcrop::aggregate {
 

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "outcrop/storage/folder.hpp"
+#include "outcrop/storage/file.hpp"
 
 namespace outcrop::aggregate {
 
