@@ -21,7 +21,6 @@
 #include "outcrop/exec/meters.hpp"
 #include "outcrop/exec/topology.hpp"
 #include "outcrop/storage/mapping.hpp"
-#include "outcrop/storage/meter.hpp"
 
 namespace nb = nanobind;
 

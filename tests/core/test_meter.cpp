@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "outcrop/base/error.hpp"
-#include "outcrop/storage/meter.hpp"
+#include "outcrop/exec/meters.hpp"
 #include "outcrop/storage/store.hpp"
 
 namespace outcrop {
