@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "outcrop/exec/coarse.hpp"
+#include "outcrop/exec/snapshots.hpp"
 
 namespace outcrop {
 namespace {

@@ -56,7 +56,7 @@ REQUEST_SECONDS = 1e-5
 """The CPU time that the operating system needs to transfer a plane or a part of a plane. Updates wait during this time.
 """
 MEAN_CELLS_PER_SECOND = 1e9
-"""The number of cells per second that a core adds to the means of snapshots (core/outcrop/exec/coarse.cpp)."""
+"""The number of cells per second that a core adds to the means of snapshots (core/outcrop/exec/snapshots.cpp)."""
 SNAPSHOT_WRITE_SECONDS = 5e-5
 """The additional time that each write of a snapshot takes on the device and on a core. During this time, the file
 system records which part of the file is in use, and the I/O thread wakes up."""

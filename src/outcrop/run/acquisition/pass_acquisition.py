@@ -91,7 +91,7 @@ class SnapshotFile:
     descriptor must stay open until the pass has ended. `label` names the file in messages.
 
     If `group` has more than one cell, the pass writes the means of groups of cells. `group` contains the number of
-    cells of a group along z, y and x. core/outcrop/exec/coarse.hpp defines the order of the additions."""
+    cells of a group along z, y and x. core/outcrop/exec/snapshots.hpp defines the order of the additions."""
 
     field: int
     step: int
@@ -332,7 +332,7 @@ def undivided_groups(entries: AcquisitionEntries) -> AcquisitionDemand:
 
 
 def coarse_bytes(entry: SnapshotsEntry) -> int:
-    """Return the bytes of memory that the core reserves for the means of one snapshot (core/outcrop/exec/coarse.cpp).
+    """Return the bytes of memory that the core reserves for the means of one snapshot (core/outcrop/exec/snapshots.cpp).
     For each row of cells, the core reserves a total, sums for the planes of a group, and sums for the next group."""
     planes, rows, _ = inside([end - begin for begin, end in entry.box], 1)
     return rows * (min(planes, inside(entry.group, 1)[0]) + 2) * grid_shape(entry.shape)[2] * 8
