@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "outcrop/exec/grid_sums.hpp"
+#include "outcrop/exec/acquisition.hpp"
 
 namespace outcrop {
 namespace {

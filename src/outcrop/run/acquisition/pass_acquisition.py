@@ -332,7 +332,7 @@ def undivided_groups(entries: AcquisitionEntries) -> AcquisitionDemand:
 
 
 def coarse_bytes(entry: SnapshotsEntry) -> int:
-    """Return the bytes of memory that the core reserves for the means of one snapshot (core/outcrop/exec/snapshots.cpp).
+    """Return the bytes of memory that the core (exec/snapshots.cpp) reserves for the means of one snapshot.
     For each row of cells, the core reserves a total, sums for the planes of a group, and sums for the next group."""
     planes, rows, _ = inside([end - begin for begin, end in entry.box], 1)
     return rows * (min(planes, inside(entry.group, 1)[0]) + 2) * grid_shape(entry.shape)[2] * 8

@@ -57,7 +57,7 @@ NORMS_BYTES, SUM_BYTES = 5 * 8, 4
 """The number of bytes of a row of norms, and of a checksum."""
 
 EXACT_BYTES = 67 * 4 + 8
-"""The number of bytes of an exact sum (core/outcrop/exec/grid_sums.hpp)."""
+"""The number of bytes of an exact sum (core/outcrop/exec/acquisition.hpp)."""
 PART_NORMS_BYTES = NORMS_BYTES + 2 * EXACT_BYTES
 """The number of bytes of a row of norms of one part, whose sums are not rounded."""
 
