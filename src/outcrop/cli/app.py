@@ -1,4 +1,4 @@
-"""The commands of `outcrop`, and the function that runs them with Typer."""
+"""The commands of `outcrop`, and the function that runs them with Typer. The command `completion` is in this file."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Argument
+from typer.completion import get_completion_script  # type: ignore[attr-defined]
 from typer.main import get_command
 
 from outcrop import __version__
 from outcrop.cli import (
     agg,
     bench,
-    completion,
     export,
-    gather,
     info,
     options,
     plan,
@@ -27,10 +27,31 @@ from outcrop.cli import (
     watch,
 )
 from outcrop.cli.main import INTERRUPTED
+from outcrop.errors import InputError, shown
+
+SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_OUTCROP_COMPLETE"
+"""The variable with which the program of the shell asks Outcrop for completions."""
+
+
+def completion(
+    shell: Annotated[
+        str, Argument(metavar="SHELL", help="bash, zsh or fish", autocompletion=options.complete_words(*SHELLS))
+    ],
+) -> None:
+    """Print a program for your shell that completes commands, options and stencils. Nothing is changed.
+
+    Write the program to a file that your shell reads: `outcrop completion bash >> ~/.bashrc`, or `outcrop completion
+    fish > ~/.config/fish/completions/outcrop.fish`. `outcrop --install-completion` does this for you.
+    """
+    if shell not in SHELLS:
+        raise InputError(f"shell {shown(shell)} is unknown; there are {', '.join(SHELLS)}")
+    print(get_completion_script(prog_name="outcrop", complete_var=VARIABLE, shell=shell))
+
 
 COMMANDS = (
     run.run, plan.plan, run.resume, watch.watch, info.info, verify.verify, plot.plot, view.view, export.export,
-    gather.gather, stencils.stencils, tiers.tiers, bench.bench, completion.completion,
+    run.gather, stencils.stencils, tiers.tiers, bench.bench, completion,
 )  # fmt: skip
 
 # Newer versions of Typer contain a copy of click, and older versions use the installed click. In all versions, the base

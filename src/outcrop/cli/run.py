@@ -1,4 +1,5 @@
-"""`outcrop run` and `outcrop resume`: run a simulation, or continue a run, and report its figures."""
+"""`outcrop run`, `outcrop resume` and `outcrop gather`: run a simulation, continue a run, or make one run from the
+parts of several ranks."""
 
 from __future__ import annotations
 
@@ -236,3 +237,23 @@ class RunOutput:
         """Raise StorageError if a text could not be printed. The message says that the run is complete: `standing`."""
         if self._problem is not None and not isinstance(self._problem, BrokenPipeError):
             raise StorageError(f"standard output: {self._problem.strerror}; {standing}")
+
+
+def gather(
+    parts: Annotated[
+        list[Path],
+        Argument(
+            metavar="PARTS...", help="directories of all parts, or the directory that contains rank-0, rank-1, ..."
+        ),
+    ],
+    directory: Annotated[Path, Option("-d", "--directory", metavar="WHERE", help="directory of the new run")],
+    force: Annotated[bool, Option("--force", help="replace the run in WHERE")] = False,
+) -> None:
+    """Make one run from the parts of several ranks. One process can continue this run. The parts are kept."""
+    from outcrop.paths import as_place
+    from outcrop.run.ranks.gather import gather as gather_parts
+
+    state = gather_parts(parts, as_place(directory, "directory"), force)
+    manifest = state.manifest
+    size = " x ".join(map(str, reversed(manifest.shape)))
+    print(f"{directory} holds {manifest.stencil.get('name', 'a run')} {size} at step {manifest.step}")
