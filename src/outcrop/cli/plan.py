@@ -86,7 +86,7 @@ def plan(
         planned.require_legal()
     seconds_proving = time.perf_counter() - start
     if json is not None:
-        from outcrop.cli.plan_explain import only_read
+        from outcrop.cli.plan_details import only_read
 
         report = {
             **planned.plan.to_json(),
@@ -103,7 +103,7 @@ def plan(
         }
         options.write_json(json, "--json", report)
     if draw is not None:
-        from outcrop.cli.plan_picture import draw as draw_plan
+        from outcrop.cli.plan_details import draw as draw_plan
 
         picture = plan_ranks.draw_simulation(simulated) if simulated else draw_plan(planned)
         options.write_picture(draw, "--draw", picture, dpi=120)
@@ -116,7 +116,7 @@ def plan(
             about = plan_ranks.rows_about(*several) + (plan_ranks.rows_about_simulation(simulated) if simulated else [])
             print(describe(planned, several[0].every.problem, about, proved))
     if explain:
-        from outcrop.cli.plan_explain import show_candidates
+        from outcrop.cli.plan_details import show_candidates
 
         show_candidates(planned)
 
@@ -188,7 +188,7 @@ def describe(
 ) -> str:  # fmt: skip
     """Return the plan in a few lines of text. If the plan is for one of several ranks, `whole` is the problem of the
     whole grid, and `about_ranks` contains rows about all ranks. The rows `more` are the last rows."""
-    from outcrop.cli.plan_explain import advice
+    from outcrop.cli.plan_details import advice
     from outcrop.plan.description import planned_text
 
     note = advice(planned) if whole is None else ""
