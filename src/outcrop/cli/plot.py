@@ -14,8 +14,7 @@ from outcrop.errors import InputError
 from outcrop.units import counted
 
 if TYPE_CHECKING:
-    from outcrop.cli.movie import Movie
-    from outcrop.cli.picture import Panel
+    from outcrop.cli.picture import Movie, Panel
 
 MAX_FRAMES_PER_SECOND = 50.0
 
@@ -73,7 +72,7 @@ def plot(
     ends = parse_limits(limits)
     check_colors(colors)
     if mp4 is not None:
-        from outcrop.cli.movie import find_ffmpeg
+        from outcrop.cli.picture import find_ffmpeg
 
         program = find_ffmpeg()
     subject = open_subject(where, field, snapshots)
@@ -95,13 +94,13 @@ def plot(
         write_picture(output, "-o", picture.figure, dpi=150)
         print(f"{output}: {title}, {shown_range}")
     if gif is not None:
-        from outcrop.cli.movie import open_gif
+        from outcrop.cli.picture import open_gif
 
         with open_gif(gif, scale.colors, fps) as movie:
             _draw_frames(movie, subject, panels, scale)
         print(f"{gif}: {counted(len(subject.frames), 'frame')}, {shown_range}")
     if mp4 is not None:
-        from outcrop.cli.movie import open_mp4
+        from outcrop.cli.picture import open_mp4
 
         with open_mp4(mp4, program, fps) as movie:
             _draw_frames(movie, subject, panels, scale)
