@@ -16,9 +16,9 @@ import outcrop as oc
 from outcrop.cli.info import as_text, facts
 from outcrop.cli.main import call
 from outcrop.cli.options import complete_stencil, name_output
+from outcrop.cli.stencils import ABOUT, unit_of
 from outcrop.errors import InputError, as_command, by_caller
 from outcrop.language.library import find_stencil, stable_limit
-from outcrop.language.library.about import ABOUT, unit_of
 from outcrop.language.library.table import FAMILIES, family_names, family_of_name, split_name
 
 
