@@ -24,8 +24,7 @@ from outcrop.language import functions
 from outcrop.language.adjoint import adjoint_of
 from outcrop.language.boundary import FIXED, as_boundary
 from outcrop.language.compile import FLAGS, VECTOR_BYTES, available_isas, compile_kernel
-from outcrop.language.functions import FUNCTIONS
-from outcrop.language.functions.source import definitions
+from outcrop.language.functions import FUNCTIONS, definitions
 from outcrop.language.generate import generate, vector_types
 from outcrop.language.linearised import tangent
 from outcrop.language.program import Apply, evaluate

@@ -38,8 +38,7 @@ from collections.abc import Iterator
 
 from outcrop.language.boundary import FIXED, Boundary, Side
 from outcrop.language.expressions import Expressions, Place, plus
-from outcrop.language.functions import FUNCTIONS
-from outcrop.language.functions.source import definitions
+from outcrop.language.functions import FUNCTIONS, definitions
 from outcrop.language.program import Apply, Stage
 from outcrop.language.stencil import Stencil
 

@@ -1,6 +1,6 @@
 """Compute with the operations of a recipe, in NumPy or as text in C.
 
-A recipe (`exponential.py`, `circular.py`) is a Python function that gets an arithmetic and its arguments. The same
+A recipe (`recipes.py`) is a Python function that gets an arithmetic and its arguments. The same
 recipe runs with both arithmetics in this file. So the oracle and the kernels perform the same operations in the same
 order, and get the same bits:
 
