@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from oracle import seen_from
-from outcrop.language.adjoint import Adjoint
+from outcrop.language.adjoint import Adjoint, edge_values
 from outcrop.language.boundary import Boundary
-from outcrop.language.gather import edge_values
 from outcrop.language.linearised import Version
 from outcrop.language.program import Apply, CellCount, CellIndex, Constant, Load, Program, Scalar
 from outcrop.language.stencil import PREVIOUS, Stencil

@@ -19,10 +19,9 @@ from execution import array_names, execute_fields, random_state
 from oracle import advance_fields
 from outcrop.errors import InputError
 from outcrop.language import library
-from outcrop.language.adjoint import adjoint_of
+from outcrop.language.adjoint import adjoint_of, edge_values
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.functions import FUNCTIONS
-from outcrop.language.gather import edge_values
 from outcrop.language.linearised import tangent
 from outcrop.language.stencil import PREVIOUS, Field, Stencil
 from outcrop.plan.planner import choose, smallest_budget_bytes

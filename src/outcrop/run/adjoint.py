@@ -31,9 +31,8 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.axes import PLACES, inside
 from outcrop.errors import InputError, shown
-from outcrop.language.adjoint import Adjoint, adjoint_of
+from outcrop.language.adjoint import Adjoint, adjoint_of, edge_values
 from outcrop.language.boundary import Boundary, as_boundary
-from outcrop.language.gather import edge_values
 from outcrop.language.sparse import Injection, Sampling, spread
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.paths import as_place, is_there
@@ -504,7 +503,7 @@ def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]
 
 
 def _edges(forward: Forward, axis: int) -> PlaneSource:
-    """Return a function that computes planes of the edge field of an axis (language/gather.py). An edge field has
+    """Return a function that computes planes of the edge field of an axis (language/adjoint.py). An edge field has
     values other than 0 near the ends of the axis. All other values are 0."""
     shape = forward.manifest.layout.shape
     line = np.array(edge_values(shape[axis], forward.stencil.radii[axis]), forward.manifest.dtype)
