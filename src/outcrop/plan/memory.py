@@ -111,7 +111,7 @@ def whole_window(problem: Problem) -> Window:
 
 
 def planes_sent_at_once(problem: Problem, levels: int, slab: int) -> int:
-    """Return the number of planes in a group that a rank sends to its neighbours along z (schemes/halo_planes.py)."""
+    """Return the number of planes in a group that a rank sends to its neighbours along z (schemes/deep_halo.py)."""
     return min(slab, problem.radius_z * levels) * problem.is_part_z
 
 

@@ -41,7 +41,7 @@ field. Then the next block needs r n rows of the field. For k steps, these are a
 so a pass moves 2 r k^2/by more words per cell.
 
 If the grid is divided along y, a rank gets rows of its neighbours together with its own rows (deep_halo.py). If the
-grid is divided along z, a rank gets planes of its neighbours before and after its own planes (halo_planes.py).
+grid is divided along z, a rank gets planes of its neighbours before and after its own planes (deep_halo.py).
 
 The naive scheme serves for comparison. This scheme is a wavefront with passes of one step, like a program without
 temporal blocking.
@@ -86,6 +86,7 @@ from outcrop.plan.plan import Pass, Scheme, Sizes, Volume
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.deep_halo import (
     DeepHalo,
+    HaloPlanes,
     bounded,
     halo_blocks,
     has_given_blocks,
@@ -93,8 +94,9 @@ from outcrop.plan.schemes.deep_halo import (
     own_part,
     require_given_blocks,
     smallest_block,
+    updated,
+    zetas_of_pass,
 )
-from outcrop.plan.schemes.halo_planes import HaloPlanes, updated, zetas_of_pass
 from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 
