@@ -29,15 +29,13 @@ if TYPE_CHECKING:
     from outcrop.language.symbols import nx, ny, nz, t, x, y, z
     from outcrop.run.adjoint import AdjointRun
     from outcrop.run.inputs.resample import extrude, resample
+    from outcrop.run.inversion import Objective, SourceOperator, dot_test, taylor_test
     from outcrop.run.misfit import Misfit
-    from outcrop.run.objective import Objective
-    from outcrop.run.operator import SourceOperator, dot_test
     from outcrop.run.options import History, Norms, Receivers, RunOptions, Snapshots, Source
     from outcrop.run.report import Report
     from outcrop.run.results.export import export
     from outcrop.run.simulation import Simulation, open
     from outcrop.run.sweep import Sweep
-    from outcrop.run.taylor import taylor_test
 
 __all__ = [
     "AdjointRun", "Array", "ArraySpec", "Boundary", "Field", "History", "Misfit", "Norms", "Objective", "Parameter",
@@ -64,15 +62,13 @@ _NAMES = {
     "language.symbols": ("nx", "ny", "nz", "t", "x", "y", "z"),
     "run.adjoint": ("AdjointRun",),
     "run.inputs.resample": ("extrude", "resample"),
+    "run.inversion": ("Objective", "SourceOperator", "dot_test", "taylor_test"),
     "run.misfit": ("Misfit",),
-    "run.objective": ("Objective",),
-    "run.operator": ("SourceOperator", "dot_test"),
     "run.options": ("History", "Norms", "Receivers", "RunOptions", "Snapshots", "Source"),
     "run.report": ("Report",),
     "run.results.export": ("export",),
     "run.simulation": ("Simulation", "open"),
     "run.sweep": ("Sweep",),
-    "run.taylor": ("taylor_test",),
 }
 
 

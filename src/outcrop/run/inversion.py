@@ -1,14 +1,31 @@
-"""This module defines the classes `Original` and `Objective`. `Original` is a run at step 0 from which copies are made.
-`Objective` is a misfit as a function of the inputs of a run.
+"""This module defines what programs for inversion use: a misfit as a function (`Objective`), a run as a linear operator
+(`SourceOperator`), and the tests of both (`dot_test`, `taylor_test`).
 
-A copy is a new run with other values of some inputs:
+`Original` is a run at step 0 from which copies are made. A copy is a new run with other values of some inputs:
 
     initial values, static fields     name of an array      planes are changed while they are copied
     sources                           "source"              one array (steps, points) for each source
     parameters and signals            name                  a number; an array (steps,)
 
-The copies are made in temporary folders in the same directory as the original run. The temporary folders are removed
-later.
+The runs of this module are made in temporary folders in the same directory as the run of the user. The temporary
+folders are removed later.
+
+`SourceOperator` treats a run as a linear function from the values of the run's sources to the run's traces:
+
+    matvec     sources  ──► forward run, from zeros ──► traces
+    rmatvec    residuals ──► adjoint run             ──► gradient with respect to the sources
+
+A vector has the values of all sources, or of all receivers, in the order of the options. The values of one source or
+receiver are ordered by step. The values of one step are ordered by point.
+
+The Taylor test checks whether a gradient agrees with the values of its misfit.
+
+The value J(m + h d) is the misfit of a run whose inputs m are changed by h times a random direction d. If g is the
+gradient of J at m, the remainder is proportional to the square of h:
+
+    remainder(h) = |J(m + h d) - J(m) - h <g, d>|         remainder(h) / remainder(h / 2)  ──►  2**2
+
+If g is wrong, the remainder is proportional to h. So the rate log2(remainder(h) / remainder(h / 2)) is 1 instead of 2.
 """
 
 from __future__ import annotations
@@ -28,17 +45,17 @@ from outcrop.errors import InputError, shown
 from outcrop.language.sparse import Injection
 from outcrop.language.stencil import PREVIOUS
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
-from outcrop.run.adjoint import SOURCES, derive, settings_beside
+from outcrop.run.adjoint import SOURCES, adjoint_run, derive, settings_beside
 from outcrop.run.definition import Definition, definition_beside
 from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.forward import Forward
 from outcrop.run.inputs.input_array import plane_groups
-from outcrop.run.misfit import MisfitFunction, check
+from outcrop.run.misfit import MisfitFunction, check, evaluate
 from outcrop.run.setup import as_steps, set_up_beside
 from outcrop.run.simulation import Simulation, require_simulation
-from outcrop.run.user_values import as_real_array, decode_signals, encode_signals
+from outcrop.run.user_values import as_number, as_real_array, as_whole_number, decode_signals, encode_signals
 
 Vector: TypeAlias = NDArray[np.float64]
 Planes: TypeAlias = NDArray[np.float64]
@@ -308,3 +325,196 @@ def split_vector(vector: Vector, shapes: Iterable[tuple[int, ...]]) -> Iterator[
         end = begin + math.prod(shape)
         yield vector[begin:end].reshape(shape)
         begin = end
+
+
+# --- the operator and the dot test -----------------------------------------------------------------------------------
+
+
+class SourceOperator:
+    """The linear operator from the values of all sources of a run to the traces of all its receivers.
+
+    `shape` is (number of values of all traces, number of values of all sources). `matvec` and `rmatvec` take and return
+    vectors in float64. For SciPy's solvers, pass this object to `scipy.sparse.linalg.aslinearoperator`. The operator
+    uses the static fields and the parameters of the run. Raises InputError when the run has no step, no source or no
+    receivers, and for stencils that are not linear.
+    """
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, simulation: Simulation) -> None:
+        require_simulation(simulation)
+        self._simulation, self._forward = simulation, Forward.of(simulation)
+        definitions = self._forward.definitions
+        if not definitions.injections or not definitions.samplings:
+            raise InputError(f"{simulation.directory} needs sources and receivers for an operator between them")
+        self._sources = [(self._forward.steps, len(one.cells)) for one in definitions.injections]
+        points = {one.name: len(one.cells) for one in definitions.samplings}
+        self._traces = {name: (self._forward.steps, count) for name, count in points.items()}
+        self.shape = sum(map(math.prod, self._traces.values())), sum(map(math.prod, self._sources))
+
+    def matvec(self, values: Any) -> NDArray[np.float64]:
+        """Run forward with these values of the sources, and return the traces. All fields begin with 0."""
+        forward, parts = self._forward, _split(values, self._sources)
+        injections = [
+            replace(one, values=part, weights=np.where(forward.inside(one.cells), one.weights, 0.0))
+            for one, part in zip(forward.definitions.injections, parts, strict=True)
+        ]
+        acquisition = AcquisitionDefinitions(tuple(injections), forward.definitions.samplings)
+        definition = definition_beside(forward.manifest, forward.stencil, acquisition)
+        with temporary_folder(self._simulation, "operator") as folder:
+            place, settings = f"{folder}/forward.oc", settings_beside(forward)
+            run = Simulation(set_up_beside(definition, place, forward.steps, settings))
+            run.assign_planes({one.name: forward.state.source_of(one.name) for one in forward.manifest.static})
+            run.run(forward.steps, progress="none")
+            return np.concatenate([run.traces[name].reshape(-1) for name in self._traces])
+
+    def rmatvec(self, values: Any) -> NDArray[np.float64]:
+        """Run the adjoint with these residuals of the traces. Return the gradient with respect to the values of the
+        sources."""
+        parts = _split(values, list(self._traces.values()))
+        with temporary_folder(self._simulation, "operator") as folder:
+            residuals = dict(zip(self._traces, parts, strict=True))
+            run = adjoint_run(self._simulation, residuals, SOURCES, f"{folder}/adjoint.oc", forward=self._forward)
+            run.run(progress="none")
+            return np.concatenate([one.reshape(-1) for one in run.gradients[SOURCES]])
+
+
+def dot_test(simulation: Simulation, seed: int = 0) -> float:
+    """Compare the scalar products <F q, d> and <q, F* d> for random vectors q and d. F is the `SourceOperator` of the
+    run, and F* is the adjoint of F.
+
+    Return the difference of the scalar products, divided by the product of the norms of F q and d. If the adjoint is
+    correct, the result is about 1e-15 in float64 and 1e-7 in float32. Raises the errors of `SourceOperator`.
+    """
+    operator, rng = SourceOperator(simulation), np.random.default_rng(seed)
+    sources, residuals = rng.standard_normal(operator.shape[1]), rng.standard_normal(operator.shape[0])
+    traces = operator.matvec(sources)
+    difference = traces @ residuals - sources @ operator.rmatvec(residuals)
+    scale = float(np.linalg.norm(traces) * np.linalg.norm(residuals))
+    if not scale:
+        raise InputError("the dot test has no result: no value of the sources reaches a receiver in these steps")
+    return float(abs(difference)) / scale
+
+
+def _split(values: Any, shapes: Sequence[tuple[int, int]]) -> list[NDArray[np.float64]]:
+    given = as_real_array(values)
+    if given is None or not np.isfinite(given).all():
+        raise InputError(f"the operator takes a vector of finite real numbers, not {shown(values)}")
+    vector = given.astype(np.float64).reshape(-1)
+    if len(vector) != (size := sum(map(math.prod, shapes))):
+        raise InputError(f"the operator takes a vector of {size} values; given: {len(vector)}")
+    return list(split_vector(vector, shapes))
+
+
+# --- the Taylor test -------------------------------------------------------------------------------------------------
+
+
+HALVINGS = 4
+
+ROUNDING = 64 * float(np.finfo(np.float64).eps)
+"""A remainder that is smaller than this fraction of the misfit may be only a rounding error."""
+
+
+def taylor_test(
+    simulation: Simulation, steps: int, misfit: MisfitFunction, wrt: str | Sequence[str], seed: int = 0,
+    change: float = 0.01,
+) -> dict[str, NDArray[np.float64]]:  # fmt: skip
+    """Check the gradients of a misfit against its values. Return four rates for each name in `wrt`. If a gradient is
+    correct, each rate is 2.0 +- 0.05. If a gradient is wrong, the rates are near 1.
+
+    The inputs are changed in a random direction. The first change is `change` times the root mean square of the values
+    of the inputs. If all values are 0, the first change is `change`. Each later change is half of the previous change.
+    The inputs in `wrt` are changed one at a time, and only in cells that steps update. For a misfit that is not
+    quadratic in the inputs, a large `change` moves the rates away from 2.
+
+    `simulation` must be at step 0 and stays at step 0. The test runs copies of `simulation` in temporary folders, which
+    are in the same directory as the run. The first name needs six runs and an adjoint run, and each further name needs
+    five runs. The gradient is computed in the dtype of the run. The values of the misfit are computed in float64,
+    because differences of misfits in float32 are mostly rounding errors. Runs in float64 need up to twice the memory.
+    Raises the errors of `Simulation.gradient`, and InputError if the remainders are rounding errors."""
+    require_initial(simulation)
+    steps, names = as_steps(steps), derive(simulation.stencil, simulation.setup.description, wrt).names
+    seed, change = as_whole_number(seed, "seed", minimum=0), as_number(change, "change")
+    if change <= 0:
+        raise InputError(f"change {change} must be positive")
+    check(misfit, simulation, steps)
+    original = Original(simulation, steps)
+    with temporary_folder(simulation, "taylor") as folder:
+        run = original.copy(f"{folder}/forward.oc", {}, {}, is_unstable=True)
+        _, gradients = run.gradient(steps, misfit, names, f"{folder}/adjoint.oc", progress="none")
+        directions = {name: _Direction(original, name, [seed, number]) for number, name in enumerate(names)}
+        slopes = {name: one.times(gradients[name]) for name, one in directions.items()}
+    value = _value(original, misfit, None, 0.0)
+    found = {}
+    for name, direction in directions.items():
+        sizes = [change / 2**number for number in range(HALVINGS + 1)]
+        values = [_value(original, misfit, direction, size) for size in sizes]
+        remainders = np.array([abs(one - value - h * slopes[name]) for one, h in zip(values, sizes, strict=True)])
+        if remainders.min() <= ROUNDING * max(map(abs, [value, *values])):
+            raise InputError(
+                f"the Taylor test of {name} has no result: a change of {sizes[-1]:g} leaves only rounding errors; give "
+                f"a change greater than {change:g}, or a misfit that depends on {name} and is not linear"
+            )
+        found[name] = np.log2(remainders[:-1] / remainders[1:])
+    return found
+
+
+class _Direction:
+    """A random direction in which an input is changed. The values of the direction have about the same root mean square
+    as the values of the input. Each plane of an array has its own random numbers, so that the plane can be computed
+    again."""
+
+    def __init__(self, original: Original, name: str, seed: Sequence[int]) -> None:
+        self.name, self._original, self._seed = name, original, list(seed)
+        self.is_array = original.is_array(name)
+        if self.is_array:
+            squares = sum(float((original.planes(name, z0, z1) ** 2).sum()) for z0, z1 in original.groups())
+            self._scale = float(np.sqrt(squares / np.prod(original.shape))) or 1.0
+            return
+        given, rng = original.values(name), np.random.default_rng(self._seed)
+        squares, count = sum(float((one**2).sum()) for one in given), sum(one.size for one in given)
+        self._scale = float(np.sqrt(squares / count)) or 1.0
+        random = [rng.standard_normal(one.shape) if one.ndim else rng.choice([-1.0, 1.0]) for one in given]
+        self._values = [np.asarray(one * self._scale) for one in random]
+
+    def changes(self, size: float) -> tuple[dict[str, PlaneChange], dict[str, Sequence[NDArray[np.float64]]]]:
+        """Return the changes that make a copy of the run whose input is changed by `size` times this direction. The
+        changes have the form that `Original.copy` accepts."""
+        if not self.is_array:
+            pairs = zip(self._original.values(self.name), self._values, strict=True)
+            return {}, {self.name: [one + size * direction for one, direction in pairs]}
+
+        def change(z0: int, planes: Planes) -> Planes:
+            return planes + size * self._planes(z0, z0 + len(planes))
+
+        return {self.name: change}, {}
+
+    def times(self, gradient: Any) -> float:
+        if not self.is_array:
+            several = gradient if isinstance(gradient, list) else [gradient]
+            pairs = zip(several, self._values, strict=True)
+            return sum(float((np.asarray(one, np.float64) * direction).sum()) for one, direction in pairs)
+        found, shape = 0.0, self._original.shape
+        for z0, z1 in self._original.groups():
+            # a grid with one axis has only one plane
+            part = gradient[z0:z1] if gradient.shape[0] == shape[0] else gradient[...]
+            found += float((part.reshape(-1, *shape[1:]).astype(np.float64) * self._planes(z0, z1)).sum())
+        return found
+
+    def _planes(self, z0: int, z1: int) -> Planes:
+        _, ny, nx = shape = self._original.shape
+        planes = np.zeros((z1 - z0, ny, nx))
+        z_cells, *inner = self._original.updated_cells()
+        for z in range(max(z0, z_cells.start), min(z1, z_cells.stop)):
+            plane = np.random.default_rng([*self._seed, z]).standard_normal(shape[1:])
+            planes[z - z0][tuple(inner)] = self._scale * plane[tuple(inner)]
+        return planes
+
+
+def _value(original: Original, misfit: MisfitFunction, direction: _Direction | None, size: float) -> float:
+    """Return the misfit of a copy of the run. The copy computes in float64, and its input is changed in a direction."""
+    arrays, values = direction.changes(size) if direction else ({}, {})
+    with temporary_folder(original.simulation, "taylor") as folder:
+        run = original.copy(f"{folder}/forward.oc", arrays, values, "float64", is_unstable=True)
+        run.run(original.steps, progress="none")
+        return evaluate(misfit, run)[0]
