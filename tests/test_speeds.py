@@ -16,7 +16,7 @@ from outcrop.run import speeds
 from outcrop.run.options import RunOptions
 from outcrop.run.report import Report
 from outcrop.run.setup import Setup, set_up
-from outcrop.tiers import measure, run_speeds
+from outcrop.tiers import measure
 from outcrop.user_cache import keep_figures
 from strategies import make_problem
 
@@ -67,11 +67,11 @@ def test_a_report_names_a_speed_that_differs(report: Report) -> None:
 def test_two_runs_of_the_same_speed_keep_the_same_factor(report: Report, setup: Setup) -> None:
     """Checks that the second run of a slower machine is predicted right, and keeps the factor that it has used."""
     speeds.keep_speeds(replace(report, seconds_update=18.0), prepared(), setup)
-    assert run_speeds.factor_of("updates heat2") == 0.5
+    assert measure.factor_of("updates heat2") == 0.5
     guess = replace(report.predicted, seconds_update=18.0)
     speeds.keep_speeds(replace(report, seconds_update=18.0, predicted=guess), prepared(0.5), setup)
-    assert run_speeds.factor_of("updates heat2") == 0.5
-    assert run_speeds.factor_of("updates of another kernel") == 1
+    assert measure.factor_of("updates heat2") == 0.5
+    assert measure.factor_of("updates of another kernel") == 1
 
 
 def test_the_speed_of_a_disk_is_kept_for_its_directory(report: Report, setup: Setup, tmp_path: Path) -> None:
@@ -90,12 +90,12 @@ def test_the_speed_of_a_disk_is_kept_for_its_directory(report: Report, setup: Se
 
 def test_a_factor_is_bounded_and_expires(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks the limits of a factor, and that it is no longer used after 30 days."""
-    for given, kept in ((1e-9, run_speeds.MIN_FACTOR), (1e9, run_speeds.MAX_FACTOR), (0.7, 0.7)):
-        run_speeds.keep_factor("one", given)
-        assert run_speeds.factor_of("one") == kept
-    later = time.time() + run_speeds.SECONDS_KEPT
+    for given, kept in ((1e-9, measure.MIN_FACTOR), (1e9, measure.MAX_FACTOR), (0.7, 0.7)):
+        measure.keep_factor("one", given)
+        assert measure.factor_of("one") == kept
+    later = time.time() + measure.SECONDS_KEPT
     monkeypatch.setattr(time, "time", lambda: later)
-    assert run_speeds.factor_of("one") == 1
+    assert measure.factor_of("one") == 1
 
 
 def test_runs_with_other_work_and_short_runs_keep_nothing(report: Report, tmp_path: Path, setup: Setup) -> None:
@@ -104,4 +104,4 @@ def test_runs_with_other_work_and_short_runs_keep_nothing(report: Report, tmp_pa
     with_norms = set_up(replace(options, norms=oc.Norms(1)))
     speeds.keep_speeds(replace(report, seconds_update=18.0), prepared(), with_norms)
     speeds.keep_speeds(replace(report, seconds_update=1.0), prepared(), setup)
-    assert run_speeds.factor_of("updates heat2") == 1
+    assert measure.factor_of("updates heat2") == 1

@@ -18,7 +18,7 @@ from outcrop.plan.planner import largest_useful_bytes, make_plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import shares_planes, tilings
-from outcrop.tiers import run_speeds, update_rate
+from outcrop.tiers import measure, update_rate
 from outcrop.tiers.update_rate import UpdateRateMeter
 from strategies import MACHINE, assumed_rate, make_problem
 
@@ -176,7 +176,7 @@ def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch:
     first.compare([one, other])
     rates = first(one), first(other)
     first.keep()
-    run_speeds.keep_factor(first.key, 0.5)
+    measure.keep_factor(first.key, 0.5)
     again = simulated_meter("a", planes=900)
     assert (again.factor, again.origin) == (0.5, "assumed")
     assert (again(one), again(other)) == (rates[0] / 2, rates[1] / 2)

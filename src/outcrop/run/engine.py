@@ -132,7 +132,7 @@ def translated(plan: Plan) -> list[_core.Pass]:
 @dataclass(frozen=True)
 class Prepared(Planned):
     """A plan for this machine with its kernel, its scalars and the layout of its threads. All update rates of the plan
-    contain `updates_factor`, which has the key `updates_key` in the cache (tiers/run_speeds.py)."""
+    contain `updates_factor`, which has the key `updates_key` in the cache (tiers/measure.py)."""
 
     kernel: Kernel
     scalars: Scalars

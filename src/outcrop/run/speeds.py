@@ -1,4 +1,4 @@
-"""Compare the measured speeds of a run with their prediction, and keep them for later plans (tiers/run_speeds.py)."""
+"""Compare the measured speeds of a run with their prediction, and keep them for later plans (tiers/measure.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from outcrop.paths import nearest_existing
 from outcrop.tiers import measure
-from outcrop.tiers.run_speeds import factor_of, keep_factor
+from outcrop.tiers.measure import factor_of, keep_factor
 from outcrop.units import format_seconds
 
 if TYPE_CHECKING:

@@ -18,10 +18,20 @@ The storage of a run is measured with the executor. The executor makes the same 
 The executor writes a scratch file, reads this file, and then reads and writes at the same time. The first write to the
 new file is timed separately, because snapshots are also written to new files. The measured rates are cached for each
 device and backend.
+
+Factors correct measured speeds. Update rates and the speeds of disks are measured once, and then kept in the cache.
+Later, other programs may use the machine, or the machine may be slower or faster. So at the end of a long run, Outcrop
+keeps two factors: one factor for the kernel of the run, and one factor for the disk of the run:
+
+    factor = speed in the run / speed in the cache
+
+Later plans multiply all rates of this kernel, or of this disk, by the factor of the last long run. All sizes of a
+kernel have the same factor, so the factor does not change their order.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -43,7 +53,6 @@ from outcrop.plan.machine import StorageRates
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import PLAIN_FIELDS, Problem
 from outcrop.tiers.discover import available_cores, last_level_bytes, numa_nodes
-from outcrop.tiers.run_speeds import factor_of
 from outcrop.tiers.storage_tiers import SCRATCH_PREFIX, cache_key, mount_of
 from outcrop.tiers.tier import Figures
 from outcrop.units import format_bytes
@@ -221,7 +230,7 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 
 def factor_key(directories: Sequence[Path], io: str) -> str:
-    """Return the key of the factor that runs have measured for a disk (run_speeds.py). Return "" for raw devices, and
+    """Return the key of the factor that runs have measured for a disk (`keep_factor`). Return "" for raw devices, and
     for a run in several directories, because its time does not show which of the disks is slow."""
     folder = directories[0]
     return f"storage {_key(folder, io)}" if len(directories) == 1 and folder.is_dir() else ""
@@ -333,3 +342,39 @@ def _busy_processor() -> Iterator[None]:
     finally:
         stop.set()
         worker.join()
+
+
+# --- factors of later runs -------------------------------------------------------------------------------------------
+
+
+FACTORS = "runs.json"
+SECONDS_KEPT = 30 * 24 * 3600.0
+"""The time after which a factor is no longer used."""
+MIN_FACTOR, MAX_FACTOR = 0.2, 2.0
+"""The limits of a factor. A run that was stopped for a while must not make all later predictions useless."""
+
+
+@dataclass(frozen=True)
+class KeptFactor:
+    """A factor in the cache, and the time at which its run ended, in seconds since 1970."""
+
+    factor: float
+    seconds_measured: float
+
+
+def factor_of(what: str) -> float:
+    """Return the factor of the kernel or disk that the text `what` identifies, or 1 if there is no recent factor."""
+    kept = load_figures(FACTORS, KeptFactor).get(_digest(what))
+    if kept is None or not 0 <= time.time() - kept.seconds_measured < SECONDS_KEPT:
+        return 1.0
+    return min(MAX_FACTOR, max(MIN_FACTOR, kept.factor))
+
+
+def keep_factor(what: str, factor: float) -> None:
+    """Keep a factor, and replace the earlier factor. A factor outside the limits becomes the limit."""
+    bounded = min(MAX_FACTOR, max(MIN_FACTOR, factor))
+    keep_figures(FACTORS, {_digest(what): KeptFactor(bounded, time.time())})
+
+
+def _digest(what: str) -> str:
+    return hashlib.sha256(what.encode()).hexdigest()[:32]

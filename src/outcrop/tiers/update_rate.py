@@ -22,7 +22,7 @@ from outcrop.plan.problem import NO_DEMAND, Problem
 from outcrop.plan.schemes.deep_halo import DeepHalo, bounded
 from outcrop.plan.schemes.wavefront import blocks_in_y
 from outcrop.plan.tuner import with_tiles
-from outcrop.tiers.run_speeds import factor_of
+from outcrop.tiers.measure import factor_of
 from outcrop.user_cache import keep_figures, load_figures
 
 CACHE = "updates.json"
@@ -92,7 +92,7 @@ class UpdateRateMeter:
     If `kernel` is given, the meter first looks in the cache of the user for rates that earlier runs have measured. The
     text `kernel` must identify the code of the kernel and the processor. `keep` writes new rates to the cache. If the
     first rate comes from the cache, the meter multiplies all rates by `factor`. The last long run of this kernel has
-    measured this factor (run_speeds.py). `key` identifies this factor in the cache, or is "" without `kernel`.
+    measured this factor (measure.py). `key` identifies this factor in the cache, or is "" without `kernel`.
     """
 
     def __init__(
