@@ -36,7 +36,7 @@ from outcrop.cli.watch import Follower, curve, line, page
 from outcrop.durable import SYSTEM
 from outcrop.errors import InputError, InterruptedRun
 from outcrop.run import engine as engine_module
-from outcrop.run.acquisition.follow import MAX_BINS, Envelope, NormRows, joined_envelope
+from outcrop.run.acquisition.views import MAX_BINS, Envelope, NormRows, joined_envelope
 from outcrop.run.disk.acquisition_files import NORMS
 from outcrop.run.disk.manifest import IN_FLIGHT, Manifest
 from outcrop.run.pace import is_alive, process_mark

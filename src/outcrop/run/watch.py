@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError, OutcropError, by_caller
-from outcrop.run.acquisition.follow import (
+from outcrop.run.acquisition.views import (
     PORTION_BYTES,
     Envelope,
     FollowedRecord,
