@@ -13,10 +13,10 @@ import pytest
 
 from mpi_programs import launcher, mpirun
 from outcrop import _aggregate
+from outcrop.aggregate.workloads import KERNELS, Contents, make_kernel
 from outcrop.bench.aggregate.bench import BenchRequest, programs_for, ranks_of
 from outcrop.bench.aggregate.figures import cell, not_faster, of_programs, remarks, summary, table
 from outcrop.bench.aggregate.job import MODES, Baton, schedule
-from outcrop.bench.aggregate.kernel import KERNELS, Contents, make_kernel
 from outcrop.bench.aggregate.way import extent_of, implementation_of_open_mpi
 from outcrop.bench.memory import cached_share, drop_from_page_cache
 from outcrop.bench.ranks import LAUNCHERS

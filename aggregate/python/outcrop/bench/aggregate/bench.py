@@ -6,9 +6,9 @@
 The first command measures on the 8 ranks that mpirun starts. The second command itself starts mpirun for each number of
 ranks.
 
-kernel.py contains the I/O kernels. An I/O kernel has the variables of a known program. way.py contains the ways to
-write and read the file. job.py determines the order of measurements. Open MPI chooses its implementation of MPI-IO when
-a program starts, so each implementation needs its own program:
+outcrop/aggregate/workloads.py contains the I/O kernels. An I/O kernel has the variables of a known program. way.py
+contains the ways to write and read the file. job.py determines the order of measurements. Open MPI chooses its
+implementation of MPI-IO when a program starts, so each implementation needs its own program:
 
 Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
            mpirun --mca io romio321    mpi-io:romio321                ─┘
@@ -30,9 +30,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outcrop.aggregate.workloads import KERNELS, make_kernel
 from outcrop.bench.aggregate.figures import NOTES, draw, head, of_programs, remarks, summary, table
 from outcrop.bench.aggregate.job import MODES, Job, measure
-from outcrop.bench.aggregate.kernel import KERNELS, make_kernel
 from outcrop.bench.aggregate.way import WAYS
 from outcrop.bench.figures import describe_machine
 from outcrop.bench.ranks import LAUNCHERS, MpiRanks, all_ranks

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from outcrop.bench.aggregate.kernel import Contents, make_kernel
+from outcrop.aggregate.workloads import Contents, make_kernel
 from outcrop.bench.aggregate.way import MAKERS, MpiIo, OutcropWay, Way
 from outcrop.bench.memory import PeakMemory, cached_share, drop_from_page_cache
 from outcrop.bench.ranks import MpiRanks, all_ranks

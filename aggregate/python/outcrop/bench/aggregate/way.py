@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 import outcrop.aggregate as agg
 from outcrop import _aggregate
 from outcrop.aggregate.mpi_library import loaded_library
-from outcrop.bench.aggregate.kernel import Kernel, Variable
+from outcrop.aggregate.workloads import Kernel, Variable
 
 Memory = NDArray[np.uint8]
 WAYS = ("outcrop", "mpi-io", "posix")
