@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from outcrop.cli import main
 from outcrop.plan.actions import Update
-from outcrop.plan.draw import Patch, block_patches, drawn_zeta, regions_of, slab_patches, tile_patches, time_line
+from outcrop.plan.description import Patch, block_patches, drawn_zeta, regions_of, slab_patches, tile_patches, time_line
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.planner import find_scheme
 from outcrop.plan.tuner import build

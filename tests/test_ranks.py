@@ -20,7 +20,7 @@ from outcrop.errors import BudgetError, InputError
 from outcrop.plan.actions import FACES, HIGH, LOW, Action, Block, Commit, Copy, Read, Update, Write
 from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.cost import works_of
-from outcrop.plan.draw import tile_patches
+from outcrop.plan.description import tile_patches
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.machine import NetworkRates
 from outcrop.plan.memory import slot_bytes, whole_window

@@ -24,8 +24,16 @@ from typing import TYPE_CHECKING
 
 from outcrop.bench.figures import COLORS
 from outcrop.plan.cost import Span
-from outcrop.plan.description import describe_scheme
-from outcrop.plan.draw import Patch, block_patches, drawn_zeta, regions_of, slab_patches, tile_patches, time_line
+from outcrop.plan.description import (
+    Patch,
+    block_patches,
+    describe_scheme,
+    drawn_zeta,
+    regions_of,
+    slab_patches,
+    tile_patches,
+    time_line,
+)
 from outcrop.plan.machine import edge_factor
 from outcrop.plan.placement import EQUALLY_FAST, PlacementRow, explained, place_of, table
 from outcrop.plan.planner import make_plan, schemes_for

@@ -1,14 +1,30 @@
-"""Describe a plan in a few rows of text. `outcrop plan` and `print(sim.plan())` show the same rows."""
+"""Describe a plan in a few rows of text, and in shapes. `outcrop plan` and `print(sim.plan())` show the same rows.
+
+The second half of this module computes the shapes that `outcrop plan --draw` shows. The shapes are lists of numbers,
+so this module needs no graphics library.
+
+`slabs`       The planes of each Update. One axis of the drawing is z, and the other axis is the level. At each level,
+              the planes are one skew lower than at the previous level.
+`blocks`      The rows that each block updates. One axis of the drawing is y, and the other axis is the level.
+`tiles`       The cache tiles of a slab. One axis of the drawing is y, or z for grids with few rows. The other axis is
+              the level.
+`time line`   Transfers and updates over time, as plan/cost.py predicts them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from outcrop.display import as_text
-from outcrop.plan.cost import works_of
+from outcrop.plan.actions import FAR, Bound, Update, UpdateRegion
+from outcrop.plan.cost import Span, aside_seconds, cell_updates, snapshots_of, timeline, work_of, works_of
+from outcrop.plan.machine import Machine
+from outcrop.plan.plan import Pass, Plan, Sizes
+from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import EVERY_SCHEME
+from outcrop.plan.staging import NO_WRITES
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -136,3 +152,176 @@ def _blocks(plan: Plan) -> str:
         return ""
     cuts = [f"{size} {cells}" for size, cells in ((sizes.block_z, "planes"), (sizes.block_y, "rows")) if size]
     return f"{count} blocks of {' x '.join(cuts)}, "
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A patch of the drawing: the outline of a set of points (cell, level). The outline is a list of corners. Each
+    corner is connected with the next corner. In the drawing, level t extends from t - 1/2 to t + 1/2.
+
+    Patches with the same number `wave` can be updated at the same time.
+    """
+
+    corners: tuple[tuple[float, float], ...]
+    wave: int
+
+
+def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
+    """Return a patch with the planes of each Update of a pass, in the coordinates (z, level). Each slab has its own
+    value of `wave`."""
+    patches: list[Patch] = []
+    drawn: set[tuple[object, ...]] = set()
+    for action in one.actions:
+        if isinstance(action, Update):
+            along_z = (action.zeta0, action.zeta1, action.levels, action.region.z_low, action.region.z_high)
+            if along_z in drawn:  # an Update of another block with the same planes is already in the drawing
+                continue
+            drawn.add(along_z)
+
+            def planes(level: int, slab: Update = action) -> tuple[int, int]:
+                back, region = problem.skew_z * (level - 1), slab.region
+                low = max(problem.first_plane, slab.zeta0 - back, region.z_low.at(level))
+                return low, min(problem.end_plane, slab.zeta1 - back, region.z_high.at(level))
+
+            patches += _outline(range(1, action.levels + 1), planes, wave=len(patches))
+    return tuple(patches)
+
+
+def block_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
+    """Return a patch with the rows of each block of a pass, in the coordinates (y, level). Blocks that differ only in
+    their planes or columns give one patch. Each block has its own value of `wave`."""
+    bounds = dict.fromkeys((region.y_low, region.y_high) for region in regions_of(one))
+    patches: list[Patch] = []
+    for y_low, y_high in bounds:
+
+        def rows(level: int, low: Bound = y_low, high: Bound = y_high) -> tuple[int, int]:
+            return max(problem.first_row, low.at(level)), min(problem.end_row, high.at(level))
+
+        patches += _outline(range(1, one.levels + 1), rows, wave=len(patches))
+    return tuple(patches)
+
+
+def regions_of(one: Pass) -> tuple[UpdateRegion, ...]:
+    """Return the regions of the Updates of a pass. Equal regions are returned only once."""
+    return tuple(dict.fromkeys(action.region for action in one.actions if isinstance(action, Update)))
+
+
+def tile_patches(
+    problem: Problem, sizes: Sizes, levels: int, regions: Sequence[UpdateRegion] = ()
+) -> tuple[Patch, ...]:
+    """Return the tiles of a slab in the coordinates (y, level). The tiles are equal to the tiles of
+    core/outcrop/exec/tiles.hpp. If the tiles divide the planes (`Sizes.chunk`), return the tiles of the slab that
+    begins at `drawn_zeta`, in the coordinates (z, level). If ranks share updates, `regions` contains the regions that a
+    rank updates."""
+    if sizes.chunk:
+        return _chunk_patches(problem, sizes, levels)
+    if regions:
+        return tuple(patch for region in regions for patch in _row_patches(problem, sizes, levels, region))
+    halo_low, halo_high = problem.halo(sizes.levels)
+    radius, rows = problem.radius_y, problem.shape[1]
+    region = UpdateRegion(
+        y_low=Bound(-halo_low, radius * (halo_low > 0)), y_high=Bound(rows + halo_high, -radius * (halo_high > 0))
+    )
+    return _row_patches(problem, sizes, levels, region)
+
+
+def _row_patches(problem: Problem, sizes: Sizes, levels: int, region: UpdateRegion) -> tuple[Patch, ...]:
+    lows, highs = ([bound.at(level) for level in (0, levels)] for bound in (region.y_low, region.y_high))
+    lowest = 0 if region.y_low.at_zero == -FAR else min(lows)
+    highest = problem.shape[1] if region.y_high.at_zero == FAR else max(highs)
+
+    def updated(level: int, y0: int, y1: int) -> tuple[int, int]:
+        """Return the rows that a level updates among the rows y0 <= y < y1."""
+        first, end = max(problem.first_row, region.y_low.at(level)), min(problem.end_row, region.y_high.at(level))
+        return max(first, y0), min(end, y1)
+
+    patches: list[Patch] = []
+    if sizes.diamond == 0:
+        for level in range(1, levels + 1):
+            for low in range(lowest, highest, sizes.sweep_rows):
+
+                def block(level: int, low: int = low) -> tuple[int, int]:
+                    return updated(level, low, low + sizes.sweep_rows)
+
+                patches += _outline(range(level, level + 1), block, wave=level)
+        return tuple(patches)
+    half = problem.skew_y * sizes.diamond
+    # If an edge of the region has the slope of the tiles, a tile begins at the edge (rows_down in exec/traverse.cpp).
+    edge = region.y_low if region.y_low.slope else region.y_high
+    anchor = edge.at_zero - half if edge.slope == -problem.skew_y else lowest
+    for wave in range((levels - 1) // sizes.diamond + 2):
+        middle = wave * sizes.diamond
+        span = range(max(1, middle - sizes.diamond + 1), min(levels, middle + sizes.diamond - 1) + 1)
+        begin = anchor + half * (wave % 2)
+        begin -= -(-(begin - lowest) // (2 * half)) * 2 * half  # the last centre that is not above the lowest row
+        for y in range(begin, min(highest, problem.end_row) + half, 2 * half):
+
+            def rows_at(level: int, y: int = y, middle: int = middle) -> tuple[int, int]:
+                reach = half - problem.skew_y * abs(level - middle)
+                return updated(level, y - reach, y + reach)
+
+            patches += _outline(span, rows_at, wave)
+    return tuple(patches)
+
+
+def drawn_zeta(problem: Problem, sizes: Sizes, levels: int) -> int:
+    """Return the value of zeta at which the drawn slab begins. The drawn slab is the first slab that updates planes of
+    the grid at the last level, `levels`."""
+    return max(0, problem.first_plane) + problem.skew_z * (levels - 1) // sizes.slab * sizes.slab
+
+
+def _chunk_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ...]:
+    patches: list[Patch] = []
+    height, begin = max(1, 2 * sizes.diamond), drawn_zeta(problem, sizes, levels)
+    for band, low in enumerate(range(1, levels + 1, height)):
+        for chunk, zeta in enumerate(range(begin, begin + sizes.slab, sizes.chunk)):
+
+            def planes(level: int, zeta: int = zeta) -> tuple[int, int]:
+                back, zeta_end = problem.skew_z * (level - 1), min(zeta + sizes.chunk, begin + sizes.slab)
+                return max(problem.first_plane, zeta - back), min(problem.end_plane, zeta_end - back)
+
+            span = range(low, min(levels + 1, low + height))
+            patches += _outline(span, planes, band + chunk if sizes.diamond else band)
+    return tuple(patches)
+
+
+def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
+    """Return the time line that the model predicts for one pass of `plan`."""
+    problem = plan.problem
+    cells = sum(
+        cell_updates(problem, action) for p in plan.passes for action in p.actions if isinstance(action, Update)
+    )
+    rate = cells / plan.predicted.seconds_update if plan.predicted.seconds_update else 1.0
+    levels = [other.levels for other in plan.passes]
+    writes = snapshots_of(problem, levels, plan.sizes, machine.threads, plan.acquisition.staging)
+    snapshots = next((found for other, found in zip(plan.passes, writes, strict=True) if other is one), NO_WRITES)
+    aside = aside_seconds(work_of(problem, one), machine, snapshots)
+    return tuple(_merged(timeline(problem, one, machine, rate, aside, snapshots)))
+
+
+def _merged(spans: Iterable[Span]) -> Iterator[Span]:
+    """Yield the spans of a time line. Successive reads without a gap are joined into one span. Successive writes
+    without a gap are also joined."""
+    last: dict[str, Span] = {}
+    for span in spans:
+        before = last.get(span.what)
+        if before is not None and span.what in ("read", "write") and span.start - before.end < 1e-9:
+            last[span.what] = Span(span.what, before.start, span.end)
+            continue
+        if before is not None:
+            yield before
+        last[span.what] = span
+    yield from last.values()
+
+
+def _outline(levels: range, bounds: Callable[[int], tuple[int, int]], wave: int) -> list[Patch]:
+    """Return a list with one patch. The patch has the levels at which the range `bounds` is not empty. These levels
+    must follow each other without a gap. Return an empty list if the range is empty at all levels."""
+    full = [(level, *bounds(level)) for level in levels]
+    full = [(level, low, high) for level, low, high in full if low < high]
+    right = [corner for level, _, high in full for corner in ((high, level - 0.5), (high, level + 0.5))]
+    left = [corner for level, low, _ in reversed(full) for corner in ((low, level + 0.5), (low, level - 0.5))]
+    return [Patch((*right, *left), wave)] if full else []
