@@ -1,1 +1,22 @@
-"""The command line. This package only reads options, calls other packages and prints."""
+"""The command line. This package only reads options, calls other packages and prints.
+
+`main.py` runs a command of `app.py`, which imports the files of all commands. This file has what all of them share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TextIO
+
+INTERRUPTED = 130
+"""The exit code of a command that the user has interrupted."""
+
+
+def discard_output(stream: TextIO | None = None) -> None:
+    """Send the rest of the output of `stream`, by default standard output, to /dev/null."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError):  # in some tests, the stream is not a file
+        os.dup2(null, (stream or sys.stdout).fileno())
+    os.close(null)

@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from outcrop import __version__
 from outcrop.cli import (
+    INTERRUPTED,
     agg,
     bench,
     export,
@@ -26,7 +27,6 @@ from outcrop.cli import (
     view,
     watch,
 )
-from outcrop.cli.main import INTERRUPTED
 from outcrop.errors import InputError, shown
 
 SHELLS = ("bash", "zsh", "fish")

@@ -15,12 +15,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
+from outcrop.cli import INTERRUPTED, discard_output
 from outcrop.errors import InputError, InterruptedRun, OutcropError, as_command
 
 FAILED = 2
-INTERRUPTED = 130
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
 MAX_WORD = 300
@@ -78,14 +78,6 @@ def _call(arguments: list[str]) -> int:
         return _print_error(str(error), FAILED, isinstance(error, OutcropError) and error.is_told_elsewhere)
     except MemoryError:
         return _print_error("the machine has no memory left for this; give a smaller --memory", FAILED)
-
-
-def discard_output(stream: TextIO | None = None) -> None:
-    """Send the rest of the output of `stream`, by default standard output, to /dev/null."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError, ValueError):  # in some tests, the stream is not a file
-        os.dup2(null, (stream or sys.stdout).fileno())
-    os.close(null)
 
 
 def _check_words(arguments: Sequence[str]) -> None:

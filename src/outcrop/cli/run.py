@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from outcrop.cli import options
-from outcrop.cli.main import discard_output
+from outcrop.cli import discard_output, options
 from outcrop.cli.plan import describe
 from outcrop.errors import InputError, StorageError
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
