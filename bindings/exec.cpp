@@ -55,6 +55,7 @@ Grid to_grid(nb::handle python) {
   grid.descends = field(python, "block_order") < 0;
   grid.skew_z = field(python, "skew_z");
   grid.skew_y = field(python, "skew_y");
+  grid.skew_x = field(python, "skew_x");
   grid.statics_z = field(python, "statics_z");
   grid.item_bytes = get<std::size_t>(python, "item_bytes");
   grid.pitch_bytes = get<std::size_t>(python, "pitch_bytes");
@@ -96,7 +97,8 @@ Stages to_stages(nb::handle grid, const Calls &calls, const Fields &fields, Step
 
 Tiling to_tiling(nb::handle sizes) {
   return Tiling{get<long>(sizes, "diamond"), get<long>(sizes, "sweep_rows"),   get<long>(sizes, "planes_per_call"),
-                get<long>(sizes, "chunk"),   get<long>(sizes, "rows_at_once"), get<bool>(sizes, "prefetch")};
+                get<long>(sizes, "chunk"),   get<long>(sizes, "rows_at_once"), get<bool>(sizes, "prefetch"),
+                get<long>(sizes, "columns")};
 }
 
 Rectangle to_rectangle(nb::handle cells) {

@@ -145,6 +145,7 @@ def field_runs(
         chunk=draw(st.sampled_from([0, 0, 0, 0, 1, 2, 5, 12])),
         rows_at_once=draw(st.sampled_from([1, 2, 4])),
         prefetch=draw(st.booleans()),
+        columns=draw(st.sampled_from([0, 0, 16, 48])),
     )
     scheme = draw(schemes_for(problem))
     if scheme.name != "wavefront":

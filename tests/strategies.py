@@ -88,6 +88,7 @@ def sizes_for(draw: st.DrawFn, problem: Problem) -> Sizes:
         chunk=draw(st.sampled_from([0, 0, 0, 0, 1, 2, 5, 12])),
         rows_at_once=draw(st.sampled_from([1, 2, 4])),
         prefetch=draw(st.booleans()),
+        columns=draw(st.sampled_from([0, 0, 16, 48])),
     )
 
 

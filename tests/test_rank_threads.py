@@ -88,6 +88,7 @@ def sizes_of_ranks(draw: st.DrawFn, stencil: Stencil, planes: int) -> Sizes:
         chunk=draw(st.sampled_from([0, 0, 0, 2, 5])),
         rows_at_once=draw(st.sampled_from([1, 2, 4])),
         prefetch=draw(st.booleans()),
+        columns=draw(st.sampled_from([0, 0, 16, 48])),
         block_y=draw(st.just(0) | st.integers(max(1, stencil.radii[1]), 3 * max(1, stencil.radii[1]) + 12)),
     )
 

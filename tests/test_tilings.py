@@ -92,6 +92,25 @@ def test_the_tuner_prefetches_if_it_is_faster(gain: float) -> None:
     assert plan.sizes.prefetch == (gain > 1) and True in measured
 
 
+@pytest.mark.parametrize("gain", [0.9, 1.1])
+@pytest.mark.parametrize(
+    ("nx", "x_side", "is_tried"), [(8192, "fixed", True), (8192, "periodic", False), (512, "fixed", False)]
+)
+def test_the_tuner_divides_long_rows_if_it_is_faster(nx: int, x_side: str, is_tried: bool, gain: float) -> None:
+    """Checks that the tuner measures ranges of columns only for long rows that are not periodic."""
+    problem = make_problem((200, 100, nx), (1, 1, 1), 40)
+    problem = replace(problem, sides=(*problem.sides[:2], (x_side, x_side)))
+    measured = list[int]()
+
+    def rate(sizes: Sizes) -> float:
+        measured.append(sizes.columns)
+        return assumed_rate(sizes) * (gain if sizes.columns else 1.0)
+
+    plan = make_plan(problem, MACHINE, largest_useful_bytes(problem) // 4, "auto", rate)
+    assert any(measured) == is_tried
+    assert (plan.sizes.columns > 0) == (is_tried and gain > 1)
+
+
 @pytest.mark.parametrize(("radius", "sides", "loops"), [(2, "fixed", {1, 2}), (1, "periodic", {1})])
 def test_only_loops_that_exist_are_measured(radius: int, sides: str, loops: set[int]) -> None:
     """Checks that loops over two rows of two planes are measured only for radius 1. Only one loop is measured on a

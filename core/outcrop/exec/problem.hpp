@@ -67,6 +67,7 @@ struct Grid {
   bool descends = false;
   /// maximum distance, in positions, at which an update reads values of the level below; at least 1
   long skew_z = 1, skew_y = 1;
+  long skew_x = 0;     ///< the same for x, in cells, rounded up to a multiple of 64 bytes; 0 if x is periodic
   long statics_z = 0;  ///< maximum distance, in positions, at which an update reads static fields
   std::size_t item_bytes = 0;
   std::size_t pitch_bytes = 0;

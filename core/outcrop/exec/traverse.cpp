@@ -125,6 +125,19 @@ Traverse::Schedule &Traverse::schedule(const Slab &slab) {
 }
 
 void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
+  const long columns = tiling_.columns, skew = grid_.skew_x;
+  if (columns == 0 || skew == 0) return update_tiles(slab, cancelled);
+  // At level 1, the first range begins at cell 0. At the last level, the last range ends where the row ends or later.
+  const long end = grid_.pitch_cells() + skew * (slab.levels - 1);
+  for (long low = 0; low < end; low += columns) {
+    columns_ = {{low + skew, -skew}, {low + columns + skew, -skew}};
+    update_tiles(slab, cancelled);
+  }
+  columns_ = {};
+}
+
+// Updates all tiles of a slab, in the columns `columns_`.
+void Traverse::update_tiles(const Slab &slab, const std::atomic<bool> &cancelled) {
   ++epoch_;
   Schedule &plan = schedule(slab);
   const long down = rows_down(slab.region, grid_, tiling_, window_.begin_row());
@@ -162,7 +175,8 @@ Part Traverse::part_of(const Tile &tile, const UpdateRegion &region, long down, 
           std::min({grid_.end_plane(), zeta_end - lag, region.z_high.at(level)}),
           {std::max({first_row(), tile.y_low - down + inset, region.y_low.at(level)}),
            std::min({end_row(), tile.y_high - down - inset, region.y_high.at(level)}),
-           std::max(0L, region.x_low.at(level)), std::min(grid_.pitch_cells(), region.x_high.at(level))}};
+           std::max({0L, region.x_low.at(level), columns_.low.at(level)}),
+           std::min({grid_.pitch_cells(), region.x_high.at(level), columns_.high.at(level)})}};
 }
 
 // Lists the rows that the next group uses first. This group begins at `zeta_end`. Most rows of a level are not new,

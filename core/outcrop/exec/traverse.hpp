@@ -12,6 +12,16 @@
 // Each call of the kernel updates `planes` neighbouring planes, so that the kernel can load a value once and use it for
 // several of these planes.
 //
+// Ranges of columns: the tiles of long rows are larger than the cache. So long rows can be divided into ranges. Threads
+// update all tiles in one range before they update the next range. With each level, a range moves by `skew_x` cells to
+// lower x. So all values that an update reads lie in the same range or in earlier ranges, and no later range reads the
+// old values that an update overwrites:
+//
+//     level 3   range 0 |   range 1   |   range 2   |
+//     level 2     range 0   |   range 1   |   range 2   |
+//     level 1       range 0     |   range 1   |   range 2
+//             x = 0          columns     2*columns
+//
 // On several NUMA nodes, a thread first takes the tiles of the rows that its node owns (team.hpp). When its node has no
 // tiles left, the thread takes tiles of other nodes. A schedule lists the tiles of each node. The rows of a node depend
 // on the frame, so each frame has its own schedule. The number of chunks depends on the thickness of the slab, so each
@@ -42,6 +52,8 @@ struct Tiling {
   long chunk = 0;
   long rows_at_once = 1;  ///< number of rows that the inner loop of a kernel updates together (kernel.h)
   bool prefetch = false;  ///< true if kernels prefetch the rows that the next group of zetas uses first (kernel.h)
+  /// number of cells of a range of columns, a multiple of 64 bytes; 0 means whole rows; without effect if x is periodic
+  long columns = 0;
   static constexpr long max_planes = 4;
 };
 
@@ -132,6 +144,7 @@ class Traverse {
   std::vector<Tile> make_tiles(const Chunks &chunks, unsigned threads, const std::vector<long> &begin) const;
   Schedule make_schedule(const Chunks &chunks) const;
   Schedule &schedule(const Slab &slab);
+  void update_tiles(const Slab &slab, const std::atomic<bool> &cancelled);
   void update_tile(const Tile &tile, const Slab &slab, long down);
   // Returns the part of a tile that a group updates at a level. The group has the values zeta <= value < zeta_end. The
   // part lies inside the grid and inside the region of the block.
@@ -158,6 +171,10 @@ class Traverse {
   std::uint32_t epoch_ = 0;
   std::vector<RingSums> sources_, targets_;
   OwnedCells own_;
+  // The range of columns that is updated now.
+  struct {
+    Bound low{-UpdateRegion::far, 0}, high{UpdateRegion::far, 0};
+  } columns_;
   Acquisition *acquisition_ = nullptr;
   std::atomic<std::uint64_t> cells_updated_{0};
 };

@@ -90,6 +90,8 @@ def describe_scheme(plan: Plan) -> str:
     slabs = counted(sizes.slab, "row" if problem.ndim == 2 else "plane")
     tiles = "bands" if sizes.chunk else "diamonds"
     blocking = f"{tiles} of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
+    if sizes.columns:
+        blocking += f", ranges of {sizes.columns} columns"
     return f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {slabs}, {blocking}"
 
 

@@ -29,6 +29,8 @@ class Sizes:
                            rows use these tiles. 0 means that tiles divide y.
     `rows_at_once`         The number of rows that the inner loop of a kernel updates together: 1, 2 or 4.
     `prefetch`             True if a kernel prefetches rows that the next planes of its tile need.
+    `columns`              The number of cells of a range of columns, a multiple of 64 bytes. All tiles of a slab are
+                           updated in one range before the next range begins. 0 means whole rows.
     """
 
     levels: int
@@ -43,6 +45,7 @@ class Sizes:
     chunk: int = 0
     rows_at_once: int = 1
     prefetch: bool = False
+    columns: int = 0
 
 
 @dataclass(frozen=True)

@@ -275,6 +275,12 @@ class Problem:
         return max(1, self.radius_y * (2 if self.periodic[1] else 1))
 
     @cached_property
+    def skew_x(self) -> int:
+        """The number of cells by which a range of columns moves with each level: the radius along x, rounded up to a
+        multiple of 64 bytes. 0 if x is periodic. Ranges of columns are then not possible."""
+        return 0 if self.periodic[2] else round_up(max(1, self.radii[2]), self.vector_cells)
+
+    @cached_property
     def rim_z(self) -> tuple[int, int]:
         """The numbers of rim planes at the lower and the upper end of the streaming axis."""
         return self._rim(0)

@@ -54,6 +54,12 @@ DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 TILINGS = 4
 """The number of tilings that are usually measured for given levels and a given slab. If fewer tilings are useful, fewer
 tilings are measured."""
+COLUMN_BYTES = 4096
+"""The size of a range of columns, if rows are divided."""
+MIN_ROW_BYTES = 4 * COLUMN_BYTES
+"""The minimum size of rows that may be divided. Shorter rows are never faster in ranges (docs/decisions.md)."""
+COLUMN_DIAMONDS = (6, 8)
+"""The half heights of diamonds that are measured with ranges of columns."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 CHUNK_LEANS = 4
 """The minimum length of a chunk, as a multiple of the total skew of its band. For each chunk, the cache must fetch
@@ -120,7 +126,7 @@ def tune(
     def candidate(scheme: str, sizes: Sizes, rate: UpdateRate) -> Candidate:
         sizes = with_loop(sizes)
         # the passes of a plan do not depend on its cache tiles
-        key = scheme, replace(sizes, diamond=0, chunk=0, sweep_rows=0)
+        key = scheme, replace(sizes, diamond=0, chunk=0, sweep_rows=0, columns=0)
         if key not in works:
             window, passes = _passes(problem, named[scheme], sizes)
             works[key] = window, works_of(problem, passes)
@@ -142,14 +148,14 @@ def tune(
     compare(rate, every_tiling)
     fine = [candidate(first.scheme, sizes, rate) for sizes in every_tiling]
     fine.sort(key=seconds)
-    best_diamonds = [one.sizes.diamond for one in fine[:2]]
+    best_tiles = [(one.sizes.diamond, one.sizes.columns) for one in fine[:2]]
     kinds = {_kind(named[one.scheme], one.sizes) for one in fine}
     more: list[tuple[str, Sizes]] = []
     for place, other in enumerate(others):
-        diamonds = best_diamonds[: 2 if place < SHORTLIST else 1]
+        best = best_tiles[: 2 if place < SHORTLIST else 1]
         for sizes in tilings(problem, named[other.scheme], other.sizes, machine):
             kind = _kind(named[other.scheme], sizes)
-            if sizes.diamond in diamonds or kind not in kinds:
+            if (sizes.diamond, sizes.columns) in best or kind not in kinds:
                 kinds.add(kind)
                 more.append((other.scheme, with_loop(sizes)))
     compare(rate, [sizes for _, sizes in more])
@@ -391,9 +397,10 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
 
     With the radius r, the working set of a diamond of half height D is about 4 r^2 D^2 rows. If planes have few rows,
     the working set of a tile is about 2 r D planes. The working set should fit into the second-level cache, or at least
-    into a thread's share of the last-level cache. Threads are idle if diamonds are higher than the number of levels, or
-    wider than a thread's share of the rows. Threads are also idle if there are fewer bands than threads. For stencils
-    with many fields, the best working set may be larger than these rules allow. So at least TILINGS tilings are tried.
+    into a thread's share of the last-level cache. Long rows are tried whole and in ranges of columns. Threads are idle
+    if diamonds are higher than the number of levels, or wider than a thread's share of the rows. Threads are also idle
+    if there are fewer bands than threads. For stencils with many fields, the best working set may be larger than these
+    rules allow. So at least TILINGS tilings are tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
@@ -413,6 +420,11 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     larger = useful[len(fitting) :][: max(0, TILINGS - len(fitting))]
     for diamond in (*reversed(fitting[-TILINGS:]), *larger):
         yield with_tiles(problem, sizes, diamond, machine.threads)
+    # Long rows are divided, too. Then larger diamonds fit into the cache.
+    if problem.skew_x and problem.pitch_bytes >= MIN_ROW_BYTES:
+        divided = replace(sizes, columns=COLUMN_BYTES // problem.item_bytes)
+        for diamond in [one for one in useful if one in COLUMN_DIAMONDS]:
+            yield with_tiles(problem, divided, diamond, machine.threads)
 
 
 def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:

@@ -267,8 +267,9 @@ class UpdateRateMeter:
 
         def distance(known: Sizes) -> float:
             slabs = abs(known.slab - sizes.slab) / max(known.slab, sizes.slab)
-            others = (known.block_y != sizes.block_y) + (known.rows_at_once != sizes.rows_at_once)
-            return abs(known.diamond - sizes.diamond) + slabs + others + (known.prefetch != sizes.prefetch)
+            names = "block_y", "rows_at_once", "prefetch", "columns"
+            others = sum(getattr(known, name) != getattr(sizes, name) for name in names)
+            return abs(known.diamond - sizes.diamond) + slabs + others
 
         if not self._known:
             return ASSUMED_CELLS_PER_SECOND
