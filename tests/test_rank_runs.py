@@ -21,6 +21,7 @@ from outcrop.errors import InputError, StorageError
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.engine import Engine
+from outcrop.run.places import open_state
 from outcrop.run.ranks import gather as gather_module
 from outcrop.run.ranks import wire
 from outcrop.run.ranks.group import RankGroup
@@ -165,6 +166,82 @@ def test_an_error_of_one_rank_ends_all_ranks_with_its_line(tmp_path: Path, way: 
         expected, _, _ = computes(None, tmp_path / "alone.oc", "heat7", {"sizes": {"bt": 2}}, [16])
         again = ranks(3, finishes, parts)
         np.testing.assert_array_equal(np.concatenate(again, axis=1), expected["u"][1])
+
+
+def continues_slowly(group: RankGroup, where: Path, planes: int) -> Any:
+    """Compute 4 more steps on parts along z, each with `planes` planes. Rank 1 writes the first plane of a pass only
+    after rank 2 has committed this pass."""
+    original, before = Engine.run_pass, open_state(where / "rank-2").manifest.generation
+
+    def run_pass(self: Engine, *given: Any) -> Any:
+        *given, wait = given  # type: ignore[assignment]
+
+        def waits() -> None:
+            wait()
+            end = time.monotonic() + 60
+            while open_state(where / "rank-2").manifest.generation == before and time.monotonic() < end:
+                time.sleep(0.001)
+
+        return original(self, *given, waits)
+
+    sim = oc.open(where, comm=group)
+    assert sim.planes == (planes * group.rank, planes * (group.rank + 1))
+    if group.rank == 1:
+        Engine.run_pass = run_pass  # type: ignore[method-assign]
+    return sim.run(4, progress="none")
+
+
+def flip_bit(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize(("plane", "is_ahead"), [(15, True), (0, False), (1, False), (18, False), (19, False)])
+def test_a_pass_with_a_damaged_plane_is_not_committed(tmp_path: Path, plane: int, is_ahead: bool) -> None:
+    """Damages a plane of the middle part of three parts along z. The rank above needs only the last 2 planes of this
+    part, and gets them when the pass begins. If another plane is damaged, the rank above can commit its part of the
+    pass before the damage is noticed. The ranks together must still be at the step before the pass. When the plane is
+    right again, the next start must give the bits of one process."""
+    parts, shape = tmp_path / "parts", (60, 24, 21)
+    given = {"memory": "8MiB", "threads": 1, "sizes": {"bt": 2, "slab": 2}}
+    alone = oc.Simulation("heat7", shape, directory=tmp_path / "alone.oc", **given)
+    alone["u"] = "random:3"
+    alone.run(4, progress="none")
+    before = alone["u"][:]
+    assert ranks(3, begins_along_z, parts, shape, given) == [4] * 3
+    state = open_state(parts / "rank-1")
+    _, offset = state.layout.locate(plane)
+    flip_bit(state_file(parts, "u"), offset + 9)
+    below, own, above = ranks(3, continues_slowly, parts, 20)
+    assert own[0] == "CorruptionError" and f"plane {plane} is damaged" in own[1], own
+    assert all(one[0] == "CommunicationError" and f"plane {plane} is damaged" in one[1] for one in (below, above))
+    generations = [open_state(parts / f"rank-{rank}").manifest.generation for rank in range(3)]
+    if is_ahead:  # otherwise, the rank above may have committed its part
+        assert generations == [state.manifest.generation + one for one in (0, 0, 1)]
+    assert oc.open(parts).step == 4
+    flip_bit(state_file(parts, "u"), offset + 9)
+    np.testing.assert_array_equal(oc.open(parts)["u"][:], before)
+    alone.run(4, progress="none")
+    for found in ranks(3, finishes_whole, parts):
+        np.testing.assert_array_equal(found, alone["u"][:])
+
+
+def begins_along_z(group: RankGroup, where: Path, shape: tuple[int, int, int], given: dict[str, Any]) -> int:
+    """Begin a run on parts along z, and compute 4 steps."""
+    sim = oc.Simulation("heat7", shape, directory=where, comm=group, ranks=(1, group.size), **given)
+    sim["u"] = "random:3"
+    sim.run(4, progress="none")
+    return sim.step
+
+
+def finishes_whole(group: RankGroup, where: Path) -> Any:
+    """Compute the missing steps, and return the whole grid."""
+    sim = oc.open(where, comm=group)
+    sim.run(progress="none")
+    return sim["u"][:]
 
 
 def test_links_that_cannot_be_changed_end_all_ranks(tmp_path: Path) -> None:
