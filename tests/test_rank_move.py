@@ -102,7 +102,7 @@ def goes_on(
     sim = oc.open(where, comm=group, ranks=grid)
     if steps != 0:
         sim.run(steps, progress="none")
-    return sim.step, sim.rows, arrays_of(sim)
+    return sim.step, sim.rows, arrays_of(sim), sim.planes
 
 
 def goes_on_alone(group: RankGroup, where: object, steps: int, kill: str = "") -> Any:
@@ -184,29 +184,37 @@ def expected_of_acoustic2(tmp_path_factory: pytest.TempPathFactory) -> Arrays:
     return arrays_of(sim)
 
 
-MOVES: list[tuple[int, Grid]] = [(4, (2, 2)), (3, "auto"), (4, (1, 4)), (1, "auto"), (2, (1, 2))]
-"""The number of ranks, and the numbers of parts along y and z."""
+MOVES: list[tuple[int, Grid, tuple[int, int]]] = [
+    (4, (2, 2), (2, 2)), (4, (4, 1), (4, 1)), (3, "auto", (3, 1)), (4, (1, 4), (1, 4)), (4, "auto", (1, 4)),
+    (1, "auto", (1, 1)), (2, (1, 2), (1, 2)),
+]  # fmt: skip
+"""The number of ranks, the given numbers of parts along y and z, and the numbers of parts after the move. Without given
+numbers, the same number of ranks keeps its parts."""
 
 
-@pytest.mark.parametrize("nodes", [None, [0, 1, 0, 1]])
-def test_parts_along_z_move(tmp_path: Path, expected_of_acoustic2: Arrays, nodes: list[int] | None) -> None:
-    """Checks moves from and to grids that are cut along z. With `nodes`, no node sees the disks of other nodes, so
-    ranks send planes and records to each other. The number of ranks then differs in each start."""
-    where = tmp_path / ("run.oc" if nodes is None else "{node}/run.oc")
-    moves = MOVES if nodes is None else [*MOVES[:2], MOVES[4]]
-    for turn, (size, grid) in enumerate(moves):
+@pytest.mark.parametrize("place", ["run.oc", "disk-{rank}/run.oc", "{node}/run.oc"])
+def test_parts_along_z_move(tmp_path: Path, expected_of_acoustic2: Arrays, place: str) -> None:
+    """Checks moves from and to grids that are cut along z, also with the same number of ranks. With `{node}`, no node
+    sees the disks of other nodes, so ranks send planes and records to each other."""
+    where, has_nodes = tmp_path / place, "node" in place
+    moves = [*MOVES[:3], MOVES[6]] if has_nodes else MOVES
+    for turn, (size, grid, parts) in enumerate(moves):
         steps = 2 if turn < len(moves) - 1 else STEPS - 2 * turn
         program: Any = partial(goes_on, grid=grid) if turn else partial(begins, stencil="acoustic2", grid=grid)
         program = goes_on_alone if size == 1 else program
         found = (
-            ranks(size, program, where, steps) if nodes is None
-            else ranks(size, on_nodes, where, steps, nodes[:size], program)
+            ranks(size, on_nodes, where, steps, [0, 1, 0, 1][:size], program) if has_nodes
+            else ranks(size, program, where, steps)
         )  # fmt: skip
         assert all(isinstance(one[0] if turn else one, int) for one in found), found
+        if turn and size > 1:
+            assert (len({one[1] for one in found}), len({one[3] for one in found})) == parts
     require_same(found, expected_of_acoustic2)
-    if nodes is None:
+    if place == "run.oc":
         assert names_in(where) == ["rank-0", "rank-1"]
         assert call(["verify", str(where), "--quiet"]) == 0
+    else:
+        assert sorted(one.name for one in tmp_path.glob("*/*")) == ["run.oc", "run.oc"]
 
 
 def on_nodes(group: RankGroup, where: object, steps: int, nodes: list[int], program: Callable[..., Any]) -> Any:
@@ -251,6 +259,7 @@ KILLS: dict[str, tuple[int, Callable[[], None]]] = {
     "after the commit": (0, after(State, "commit", 0)),
     "between renames of old parts": (0, after(move, "_rename", 1)),
     "before renames of new parts": (1, before(move, "_rename", 0)),
+    "after the rename of one new part": (1, after(move, "_rename", 0)),
     "after renames of new parts": (0, after(move, "_rename", 3)),
     "before the removal": (0, before(move, "_remove", 0)),
     "in the removal": (0, after(move, "clear", 1)),
@@ -264,6 +273,12 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run of three ranks. One rank has committed one pass more than the other ranks."""
     where = tmp_path_factory.mktemp("three") / "run.oc"
     ranks(3, begins, where, 4)
+    commit_one_pass_more(where)
+    return where
+
+
+def commit_one_pass_more(where: Path) -> None:
+    """Commit a pass of rank 1 whose values are wrong. Ranks must go back to the pass before."""
     state = open_state(where / "rank-1")
     with state.locked():
         state.begin_writing()
@@ -274,6 +289,14 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 planes.fill(lambda z0, z1: np.zeros((z1 - z0, *state.layout.shape[1:]), "float32"))
                 planes.flush()
         state.commit(6)
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run of 4x1 ranks. One rank has committed one pass more than the other ranks."""
+    where = tmp_path_factory.mktemp("four") / "run.oc"
+    ranks(4, partial(begins, stencil="acoustic2"), where, 4)
+    commit_one_pass_more(where)
     return where
 
 
@@ -281,13 +304,38 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_kill_during_the_move_loses_nothing(three: Path, tmp_path: Path, expected: Arrays, moment: str) -> None:
     """Kills a rank in each step of a move from 3 to 2 ranks. The next start may have any number of ranks. It must give
     identical results and delete incomplete files."""
-    where, killed = tmp_path / "run.oc", KILLS[moment][0]
-    shutil.copytree(three, where, symlinks=True)
-    found = ranks(2, goes_on, where, 0, (moment, killed))
-    assert found[killed] is None and found[1 - killed][:2] == ("CommunicationError", f"rank {killed} has gone"), found
-    size = 2 + list(KILLS).index(moment) % 3
-    require_same(ranks(size, goes_on, where, STEPS - 4), expected)
-    assert names_in(where) == [f"rank-{rank}" for rank in range(size)]
+    is_killed_in_move(three, tmp_path / "run.oc", 2, "auto", moment, KILLS[moment][0])
+    goes_on_after_kill(tmp_path / "run.oc", 2 + list(KILLS).index(moment) % 3, "auto", expected)
+
+
+NEXT_GRIDS: list[tuple[int, Grid]] = [(4, (4, 1)), (4, (1, 4)), (4, "auto"), (3, "auto"), (1, "auto"), (4, (2, 2))]
+"""The next number of ranks after a kill, and the next grid."""
+
+
+@pytest.mark.parametrize("moment", KILLS)
+def test_a_kill_during_a_move_to_another_grid_loses_nothing(
+    four: Path, tmp_path: Path, expected_of_acoustic2: Arrays, moment: str
+) -> None:
+    """Kills a rank in each step of a move from 4x1 to 2x2 ranks. The old parts and the new parts have the same names.
+    The next start may have the old grid, the new grid, another grid or another number of ranks."""
+    is_killed_in_move(four, tmp_path / "run.oc", 4, (2, 2), moment, KILLS[moment][0])
+    goes_on_after_kill(tmp_path / "run.oc", *NEXT_GRIDS[list(KILLS).index(moment) % 6], expected_of_acoustic2)
+
+
+def is_killed_in_move(run: Path, where: Path, size: int, grid: Grid, moment: str, killed: int) -> None:
+    """Copy a run to `where`, and kill a rank while the copy moves to `size` ranks."""
+    shutil.copytree(run, where, symlinks=True)
+    found = ranks(size, goes_on, where, 0, (moment, killed), grid)
+    assert found[killed] is None, found
+    assert all(one[:2] == ("CommunicationError", f"rank {killed} has gone") for one in found if one is not None), found
+
+
+def goes_on_after_kill(where: Path, size: int, grid: Grid, expected: Arrays) -> None:
+    """Complete a run that was killed in a move, and check that no other parts are left."""
+    program: Any = partial(goes_on, grid=grid) if size > 1 else goes_on_alone
+    require_same(ranks(size, program, where, STEPS - 4), expected)
+    assert names_in(where) == ([f"rank-{rank}" for rank in range(size)] if size > 1 else [])
+    assert call(["verify", str(where), "--quiet"]) == 0
 
 
 TO_RANKS: dict[str, tuple[int, Callable[[], None]]] = {
@@ -345,11 +393,9 @@ def test_a_kill_during_a_move_to_one_process_loses_nothing(
 def goes_on_with_any_number(where: Path, turn: int, expected: Arrays) -> None:
     """Complete a run with one process, 3 ranks or 2 ranks, and check that no other files are left."""
     size = (1, 3, 2)[turn]
-    require_same(ranks(size, goes_on if size > 1 else goes_on_alone, where, STEPS - 4), expected)
-    assert names_in(where) == ([f"rank-{rank}" for rank in range(size)] if size > 1 else [])
+    goes_on_after_kill(where, size, "auto", expected)
     assert (where / "manifest.json").exists() == (size == 1)
     assert not any(one.startswith("whole") for one in os.listdir(where))
-    assert call(["verify", str(where), "--quiet"]) == 0
 
 
 def is_killed_and_goes_on(group: RankGroup, where: Path, size: int, steps: int, kill: Any, grid: Grid) -> Any:
@@ -375,15 +421,15 @@ MOMENTS_OF_RANKS = {
 }
 
 
-GRIDS: dict[int, Grid] = {1: "auto", 2: (1, 2), 3: (1, 3), 4: (2, 2)}
-"""The numbers of parts along y and z, for each number of ranks."""
+GRIDS: dict[int, list[Grid]] = {1: ["auto"], 2: [(1, 2), (2, 1)], 3: [(1, 3), "auto"], 4: [(2, 2), (4, 1), (1, 4)]}
+"""Numbers of parts along y and z, for each number of ranks."""
 
 
 def test_runs_that_are_killed_and_move_again_and_again_have_the_same_bits(
     tmp_path: Path, expected: Arrays, expected_of_acoustic2: Arrays
 ) -> None:
     """Kills ranks at random moments, and in steps of moves and commits. The number of ranks may change at each start.
-    No committed step may be lost. Every second run is cut along z."""
+    No committed step may be lost. Every second run also changes the grid of its ranks."""
     chance = random.Random(int(os.environ.get("OUTCROP_SEED", "9")))
     kills = runs = turn = 0
     while kills < MOVE_KILLS:
@@ -395,7 +441,7 @@ def test_runs_that_are_killed_and_move_again_and_again_have_the_same_bits(
             killed, moments = chance.randrange(size), [*(MOMENTS_OF_RANKS if size > 1 else TO_ONE)]
             moment = chance.choice([chance.uniform(0, 1.5), *chance.sample(moments, 3)])
             kill = (killed, moment) if kills < MOVE_KILLS and chance.random() < 0.8 else None
-            grid = GRIDS[size] if is_cut_along_z else "auto"
+            grid = chance.choice(GRIDS[size]) if is_cut_along_z else "auto"
             started = RankProcesses(size, is_killed_and_goes_on, where, size, chance.randint(2, 5), kill, grid)
             found, turn = started.results, turn + 1
             kills += any(one.exitcode == -signal.SIGKILL for one in started.processes)

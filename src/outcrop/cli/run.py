@@ -179,7 +179,7 @@ def resume(
     quiet: options.Quiet = False,
 ) -> None:
     """Finish an interrupted run, or continue a finished run with -t. An interruption does not change the result. If the
-    number of ranks has changed, the rows of the run are moved to the new ranks first."""
+    number or the grid of ranks has changed, the rows of the run are moved to the new ranks first."""
     from outcrop.run.progress import stage
     from outcrop.run.ranks.group import together
     from outcrop.run.ranks.launch import join

@@ -57,9 +57,9 @@ def open_run(
     """Return the `Setup` of the run at `path`, with the arguments of `reopen`.
 
     If several ranks open a run of one process, or the parts of another number of ranks, the rows are first moved to
-    these ranks. If one process opens the directory of all parts, the result is only for reading (`take_parts`). Raises
-    the errors of `reopen`. Raises InputError if the run does not work with the number of ranks, or if there is too
-    little space to move the rows."""
+    these ranks. The rows also move if `ranks` gives another number of parts along z. If one process opens the directory
+    of all parts, the result is only for reading (`take_parts`). Raises the errors of `reopen`. Raises InputError if the
+    run does not work with the number of ranks, or if there is too little space to move the rows."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
         place = as_path(path, "path")
@@ -67,8 +67,9 @@ def open_run(
             raise InputError("params cannot change in a run of several ranks; start another run from its state")
         if group is not None:
             _refuse_part(place)
-            if parts := settle(group, path):
-                move(group, path, parts, partial(_description, group, changes, as_ranks(ranks).along_z))
+            grid = as_ranks(ranks)
+            if parts := settle(group, path, grid.along_z if grid.is_grid else None):
+                move(group, path, parts, grid.along_z, partial(_description, group, changes, grid.along_z))
         else:
             if not reads_only and was_interrupted(place) and not _is_readable(place):
                 with _alone() as alone:
@@ -96,7 +97,7 @@ def take_parts(setup: Setup) -> Setup:
     place = setup.directories[0]
     with _alone() as group:
         if parts := settle(group, place):
-            move(group, place, parts, partial(_description, group, setup.changes, 1))
+            move(group, place, parts, 1, partial(_description, group, setup.changes, 1))
     return open_run(place, setup.changes, ranks=1)
 
 

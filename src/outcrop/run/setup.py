@@ -45,7 +45,7 @@ from outcrop.run.options import RunOptions
 from outcrop.run.places import check_state, open_state
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import RankGroup, together
-from outcrop.run.ranks.launch import RankGrid, as_ranks, join
+from outcrop.run.ranks.launch import as_ranks, join
 from outcrop.run.ranks.part import (
     as_part,
     common_identity,
@@ -239,16 +239,14 @@ def reopen(
     `reads_only` is False, raises InputError for a part."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
-        return _reopen(path, changes, group, reads_only, as_ranks(ranks))
+        return _reopen(path, changes, group, reads_only)
 
 
-def _reopen(
-    path: object, changes: Mapping[str, Any], group: RankGroup | None, reads_only: bool, ranks: RankGrid
-) -> Setup:
+def _reopen(path: object, changes: Mapping[str, Any], group: RankGroup | None, reads_only: bool) -> Setup:
     place = as_path(path if group is None else part_directory(path, group), "path")
     state = open_state(place)
     if group is not None:
-        require_part(group, state.manifest, place, ranks.along_z if ranks.is_grid else None)
+        require_part(group, state.manifest, place)
         with state.locked():
             agree(group, state)
     elif not reads_only:

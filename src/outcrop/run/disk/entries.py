@@ -153,7 +153,12 @@ class PartEntry:
     @property
     def ranks(self) -> int:
         """The number of ranks of the run."""
-        return (len(self.cut) - 1) * max(1, len(self.planes) - 1)
+        return (len(self.cut) - 1) * self.along_z
+
+    @property
+    def along_z(self) -> int:
+        """The number of parts along z."""
+        return max(1, len(self.planes) - 1)
 
     @property
     def rows(self) -> tuple[int, int]:

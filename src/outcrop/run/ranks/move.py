@@ -1,4 +1,5 @@
-"""Move the rows and the records of a run to another number of ranks. One process counts as one rank.
+"""Move the rows and the records of a run to another number of ranks, or to another grid of the same ranks. One process
+counts as one rank.
 
     rank-0          rank-1          rank-2         3 parts        rows 0 .. 31 | 32 .. 63 | 64 .. 95
        │             │  │              │
@@ -27,8 +28,8 @@ The Zarr group of the old parts has the same names (shared.py), so it is removed
 At each start, the ranks look for names that end in .moving or .moved (`settle`). If a complete set of new parts exists,
 the ranks complete the steps 3 to 5. Otherwise they remove the new parts. No step of the run is computed before this is
 done, so the old parts and the new parts have the same values. The name of the new run is computed from the name of the
-old run, its generation and the new number of ranks. Therefore a set of new parts can replace only the parts from which
-it was made."""
+old run, its generation and the new numbers of parts along y and z. Therefore a set of new parts can replace only the
+parts from which it was made, and new parts of two grids are never one set."""
 
 from __future__ import annotations
 
@@ -83,12 +84,17 @@ are the manifest of part 0, the name of the new run, the directory of this rank,
 InputError if the run does not work with this number of ranks."""
 
 
-def settle(group: RankGroup, path: object) -> list[FoundPart] | None:
+def settle(group: RankGroup, path: object, along_z: int | None = None) -> list[FoundPart] | None:
     """Complete or undo an interrupted move in the directories `path`. Return the parts of the run in the order of
-    ranks if the run has another number of ranks than the group, otherwise None. All ranks must call this function
-    together. Raises InputError and StorageError."""
+    ranks if they must move, otherwise None. The parts must move if their number is not the number of ranks. If
+    `along_z` is given, they must also move if the run has another number of parts along z. All ranks must call this
+    function together. Raises InputError and StorageError."""
+
+    def is_wanted(part: FoundPart) -> bool:
+        return part.ranks == group.size and along_z in (None, part.along_z)
+
     mine = part_at(place_of(path, group, group.rank, group.size), "", group.rank)
-    is_right = mine is not None and (mine.rank, mine.ranks) == (group.rank, group.size)
+    is_right = mine is not None and mine.rank == group.rank and is_wanted(mine)
     places = list(places_of(path, group, range(group.rank, 2 * group.size, group.size)))
     seen = [part_at(place, end, group.rank) for place, _, end in places] if RANK in str(path) else [mine]
     is_moving = any(end or (place.is_around and group.size > 1) for place, _, end in places)
@@ -113,17 +119,17 @@ def settle(group: RankGroup, path: object) -> list[FoundPart] | None:
         for place, _, end in places_of(path, group, limit):
             if end and part_at(place, end, group.rank) is None:
                 _remove_empty(place.path(end))
-    if chosen[0].ranks == group.size:
+    if is_wanted(chosen[0]):
         return None
     return [replace(one, end="") for one in chosen]
 
 
-def move(group: RankGroup, path: object, parts: Sequence[FoundPart], describe: Describe) -> None:
-    """Move the rows of a run from its old parts to the ranks of the group. `parts` has the old parts in the order of
-    ranks. All ranks must call this function together. If the run does not work with these ranks, or if there is too
-    little space, raises InputError before anything is changed."""
+def move(group: RankGroup, path: object, parts: Sequence[FoundPart], along_z: int, describe: Describe) -> None:
+    """Move the rows of a run from its old parts to the ranks of the group, which have `along_z` parts along z. `parts`
+    has the old parts in the order of ranks. All ranks must call this function together. If the run does not work with
+    these ranks, or if there is too little space, raises InputError before anything is changed."""
     place, generation = place_of(path, group, group.rank, group.size), min(one.generation for one in parts)
-    new, run = place.path(MADE), name_of_move(parts[0].run, generation, group.size)
+    new, run = place.path(MADE), name_of_move(parts[0].run, generation, group.size, along_z)
     own = [one for one in parts if one.finder == group.rank]
     with contextlib.ExitStack() as stack:
         with group.together():

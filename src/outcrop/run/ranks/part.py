@@ -155,10 +155,9 @@ def _manifest_at(place: Path) -> Manifest | None:
         return None
 
 
-def require_part(group: RankGroup, manifest: Manifest, place: Path, along_z: int | None = None) -> None:
+def require_part(group: RankGroup, manifest: Manifest, place: Path) -> None:
     """Check that the directories of all ranks hold all parts of one run, in the order of ranks, with the same arrays.
-    If this is not true, raise InputError on all ranks. If `along_z` is given, the run must have this number of parts
-    along z."""
+    If this is not true, raise InputError on all ranks."""
     part = manifest.part
     with group.together():
         if part is None:
@@ -170,11 +169,6 @@ def require_part(group: RankGroup, manifest: Manifest, place: Path, along_z: int
             raise InputError(
                 f"{place} holds a part of a run of {part.ranks} ranks, but {group.size} were started; start as many: "
                 f"mpirun -n {part.ranks} ..., or make one run of the parts: outcrop gather"
-            )
-        if along_z is not None and along_z != (parts_z := max(1, len(part.planes) - 1)):
-            raise InputError(
-                f"{place} holds a part of a run of {part.ranks // parts_z}x{parts_z} ranks, which cannot be changed; "
-                f"give ranks {part.ranks // parts_z}x{parts_z}, or leave ranks out"
             )
         if part.rank != group.rank:
             raise InputError(
@@ -232,7 +226,8 @@ class PartPlace:
 @dataclass(frozen=True)
 class FoundPart:
     """A part on disk: its place, the suffix of its name, some values of its manifest, and the rank that has found it.
-    Other ranks may not be able to read the directory of the part."""
+    Other ranks may not be able to read the directory of the part. `along_z` is the number of parts along z of its
+    run."""
 
     final: str
     stem: str
@@ -241,6 +236,7 @@ class FoundPart:
     run: str
     rank: int
     ranks: int
+    along_z: int
     generation: int
     has_values: bool
     finder: int
@@ -298,8 +294,9 @@ def part_at(place: PartPlace, end: str, finder: int) -> FoundPart | None:
     if not (place.may_be_whole if part is None else place.may_be_part):
         return None
     run, rank, ranks = (part.run, part.rank, part.ranks) if part else (manifest.identity, 0, 1)
+    along_z = part.along_z if part else 1
     return FoundPart(
-        str(place.final), str(place.stem), end, manifest.identity, run, rank, ranks, manifest.generation,
+        str(place.final), str(place.stem), end, manifest.identity, run, rank, ranks, along_z, manifest.generation,
         manifest.has_values, finder,
     )  # fmt: skip
 
@@ -383,10 +380,10 @@ def refuse_incomplete(path: object, found: Sequence[FoundPart], size: int) -> No
     )
 
 
-def name_of_move(run: str, generation: int, ranks: int) -> str:
-    """Return the identity of the run that a move makes. If the new run is a run of one process, this is the identity in
-    its manifest."""
-    return hashlib.sha256(f"{run} {generation} {ranks}".encode()).hexdigest()[:32]
+def name_of_move(run: str, generation: int, ranks: int, along_z: int) -> str:
+    """Return the identity of the run that a move makes. The new run has `ranks` parts, and `along_z` parts along z. If
+    the new run is a run of one process, this is the identity in its manifest."""
+    return hashlib.sha256(f"{run} {generation} {ranks // along_z}x{along_z}".encode()).hexdigest()[:32]
 
 
 def is_replaced(old: FoundPart, chosen: Sequence[FoundPart]) -> bool:
@@ -394,4 +391,4 @@ def is_replaced(old: FoundPart, chosen: Sequence[FoundPart]) -> bool:
     may have been one generation ahead of the other parts, so two generations are tried."""
     new = chosen[0]
     ahead = (0, 1) if old.ranks > 1 else (0,)
-    return any(new.run == name_of_move(old.run, old.generation - one, new.ranks) for one in ahead)
+    return any(new.run == name_of_move(old.run, old.generation - one, new.ranks, new.along_z) for one in ahead)
