@@ -7,7 +7,8 @@ Each rank has one thread, which is pinned to one core. If there are more ranks t
 commands `predicted` and `pairs` need mpi4py and mpiexec (`pip install 'outcrop[mpi]'`), or the launcher in
 $OUTCROP_MPIRUN.
 
-`predicted` prints the predicted and the measured seconds of the passes of each run, and their ratio. `pairs` alternates
+`predicted` prints the predicted and the measured seconds of the passes of each run, and their ratio. Then it prints the
+seconds of each phase in the first of the repeated runs, so that you see which phase differs. `pairs` alternates
 two runs: one process with two threads, and two ranks with one thread and half of the memory each. `pairs` prints the
 cell updates per second of the two runs, and the median of their ratios. The memory is 6.25 % of all arrays on the disk.
 """
@@ -74,10 +75,19 @@ def compare_with_plans(where: Path, repeats: int) -> None:
                 print(
                     f"{stencil:10} {ranks} ranks, {scheme:9} ({_passes(found[0])}): predicted "
                     f"{found[0]['predicted']['seconds']:.2f} s, measured {found[0]['seconds']:.2f} s, measured / "
-                    f"predicted {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}); waits for faces "
-                    f"{found[0]['seconds_face_wait']:.2f} s, for reads {found[0]['seconds_read_wait']:.2f} s",
+                    f"predicted {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})\n"
+                    f"{'':10} {_phases(found[0])}",
                     flush=True,
                 )
+
+
+def _phases(report: dict[str, Any]) -> str:
+    """Return the measured seconds of each phase on the slowest rank, and the predicted seconds of the updates."""
+    names = ("update", "checksum", "copy", "read_wait", "write_wait", "face_wait", "commit")
+    found = {name: report[f"seconds_{name}"] for name in names}
+    found["other"] = report["seconds"] - sum(found.values())
+    each = ", ".join(f"{name} {seconds:.2f}" for name, seconds in found.items())
+    return f"rank {report['slowest_rank']}: predicted update {report['predicted']['seconds_update']:.2f} s; {each}"
 
 
 def compare_with_one_process(where: Path, repeats: int) -> None:
