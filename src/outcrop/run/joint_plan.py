@@ -52,11 +52,13 @@ def machine_for(
     run."""
     places = [nearest_existing(path) for path in directories]
     layout, caches = lay_out(settings.threads, settings.bind), discover.caches()
-    checksums = _core.measure_checksum_rate(settings.threads, 1 << 20, min(budget_bytes, 64 << 20))
     if group is None:
         device = measure.device(places, settings.io, may_measure, problem)
     else:
         device = _shared_device(group, places, settings.io, may_measure, problem)
+    # All ranks are here at the same time, so ranks on the same cores or the same memory slow each other down, as in the
+    # run.
+    checksums = _core.measure_checksum_rate(settings.threads, 1 << 20, min(budget_bytes, 64 << 20))
     of_node = sum(one.node == group.places[group.rank].node for one in group.places) if group else 1
     return Machine(
         threads=settings.threads,
