@@ -170,6 +170,42 @@ def test_sizes_are_compared_although_the_speed_of_the_machine_changes(simulated:
     assert len(SlowingMeter.measured) == before and rate.origin == "measured"
 
 
+class RecordingMeter(SlowingMeter):
+    """A meter that keeps the frames and the regions that it measures."""
+
+    parts: list[tuple[int, Any, Any]]
+
+    def measure(self, sizes: Sizes, frame: Any, region: Any, repeats: int) -> list[float]:
+        RecordingMeter.parts.append((sizes.levels, frame, region))
+        return [1e9] * repeats
+
+
+@pytest.mark.parametrize("sides", [("neighbour", "neighbour"), ("fixed", "neighbour"), ("fixed", "fixed")])
+def test_the_rate_of_a_rank_is_measured_with_the_rows_of_its_halos(
+    simulated: None, monkeypatch: pytest.MonkeyPatch, sides: tuple[str, str]
+) -> None:
+    """Checks that a measurement updates the same rows at each level as a pass with as many levels: the rows of the
+    rank, and rows of each neighbour. At each level, r rows fewer of each neighbour are updated."""
+    monkeypatch.setattr(update_rate, "_core", SimpleNamespace(UpdateMeter=RecordingMeter))
+    RecordingMeter.parts = []
+    rows, radius, steps = 200, 2, 60
+    problem = make_problem((500, rows, 300), (1, radius, 1), steps)
+    problem = replace(problem, sides=(("fixed", "fixed"), sides, ("fixed", "fixed")), max_halo=rows)
+    UpdateRateMeter(problem, (), b"", 2, 1 << 28)(Sizes(steps, 60, 8))
+    assert RecordingMeter.parts
+    for levels, frame, region in RecordingMeter.parts:
+        low, high = (radius * levels * (side == "neighbour") for side in sides)
+        assert frame.y0 <= -low < frame.y0 + problem.row_group and frame.y1 == rows + high
+        for level in range(1, levels + 1):
+            left = radius * (levels - level)
+            if low:
+                assert region.y_low.at(level) == -left
+            if high:
+                assert region.y_high.at(level) == rows + left
+        assert low or region.y_low.at(levels) < -rows
+        assert high or region.y_high.at(levels) > 2 * rows
+
+
 def test_rates_are_kept_for_the_same_kernel_and_planes(simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that rates in the cache are used for grids with the same planes. Old rates, and rates of another kernel,
     must not be used."""
