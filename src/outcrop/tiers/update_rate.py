@@ -16,7 +16,7 @@ from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.plan.actions import EVERYTHING, Rectangle, UpdateRegion
 from outcrop.plan.machine import edge_factor
-from outcrop.plan.memory import slot_bytes, slots_within, whole_slot_bytes
+from outcrop.plan.memory import slot_bytes, slots_within, undivided_slot_bytes, whole_slot_bytes
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import NO_DEMAND, Problem
 from outcrop.plan.schemes.deep_halo import DeepHalo, bounded
@@ -128,7 +128,8 @@ class UpdateRateMeter:
         self._only_one = only_one
         self._updates_per_measurement = int(UPDATES_PER_MEASUREMENT / work * FLOAT32_BYTES / problem.item_bytes)
         expected = problem.cells * problem.levels * work / EXPECTED_CELLS_PER_SECOND
-        possible = self._ring_planes >= _core.UpdateMeter.planes_needed(problem, 1, 1)
+        planes = self._ring_planes * whole_slot_bytes(problem) // undivided_slot_bytes(problem, 1)
+        possible = planes >= _core.UpdateMeter.planes_needed(problem, 1, 1)
         seconds = SHORTEST_SECONDS if only_one else max(MIN_SECONDS, min(MAX_SECONDS, SHARE_OF_RUN * expected))
         self._seconds_left = seconds if measure and possible else 0.0
 
