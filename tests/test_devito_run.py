@@ -352,6 +352,30 @@ def test_computed_fields_can_be_assigned(tmp_path: Path) -> None:
         third.run(3)
 
 
+def test_positions_in_a_run(tmp_path: Path) -> None:
+    """Checks positions and the time in a run that another process continues, with a halo and with a boundary instead of
+    the halo."""
+    grid = make_grid((20, 12), np.float64, 1.0)
+    x, y = grid.dimensions
+    for boundary in (None, "mirror"):
+        where = tmp_path / f"{boundary}.oc"
+        u = dv.TimeFunction(name="u", grid=grid, space_order=4)
+        equation = dv.Eq(u.forward, u + 0.01 * u.laplace + 0.1 * (x + 100 * y) + 10 * grid.time_dim)
+        sim = oc.Simulation(equation, dt=0.5, directory=where, memory="1MiB", boundary=boundary)
+        sim.run(3, progress="none")
+        oc.open(where).run(4, progress="none")
+        if boundary is None:
+            dv.Operator(equation).apply(time_m=0, time_M=6, dt=0.5)
+            close("u", sim["u"][...], np.array(u.data[1]), np.float64)
+        else:  # the change of a linear ramp is 0, except near a mirror
+            expected = 0.7 * (np.arange(20)[:, None] + 100 * np.arange(12)) + 10 * sum(range(7))
+            assert sim["u"][:].shape == (20, 12) and abs(sim["u"][10, 6] / expected[10, 6] - 1) < 1e-2
+    tall = dv.Grid(shape=((1 << 24) + 1,), dtype=np.float32)
+    u = dv.TimeFunction(name="u", grid=tall)
+    with pytest.raises(InputError, match="float32 has exact positions of up to 16777216"):
+        oc.Simulation(dv.Eq(u.forward, u + tall.dimensions[0]), dt=0.5, directory=tmp_path / "tall.oc")
+
+
 @pytest.mark.parametrize("shape", [(30,), (20, 14), (20, 12, 13)])
 def test_readers_of_zarr_see_devitos_grid(shape: tuple[int, ...], tmp_path: Path) -> None:
     """Checks that other programs see the arrays without the halo, with the names and coordinates of Devito's

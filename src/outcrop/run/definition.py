@@ -324,6 +324,7 @@ def _of_equations(options: RunOptions) -> Definition:
     spacing, origin = (tuple(lengths[place] for place in places) for lengths in (lowered.spacing, lowered.origin))
     sides = lowered.boundary if options.boundary is None else as_grid_boundary(options.boundary, stencil)
     own = tuple(n - 2 * pad for n, pad in zip(shape, padding, strict=True))
+    require_exact_positions(stencil, lowered.dtype, grid_shape(shape))
     coordinates = as_coordinates(spacing, origin, options.units, stencil.ndim)
     grid = Grid(stencil, own, padding, sides, coordinates, as_parameters(stencil, {}), lowered.dtype)
     box = tuple((pad, pad + n) for pad, n in zip(padding, own, strict=True))
