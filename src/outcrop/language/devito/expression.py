@@ -18,7 +18,8 @@ from outcrop.language.symbols import Parameter
 _MAX_SHOWN = 80  # characters
 _KEPT = (sympy.Abs, sympy.Min, sympy.Max)
 _SLOW = (sympy.atan, *FUNCTIONS)
-"""Functions that kernels can compute. If their value never changes, it is computed only once."""
+"""Functions that kernels can compute. A run computes them only once if their value never changes
+(language/static_terms.py). If such a function reads several cells, a computed field replaces it here."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,15 @@ def number(value: Any) -> sympy.Expr:
 class Conversion:
     """Converts the expressions of one equation. `leaf` returns the replacement of an Indexed. `once` returns the
     replacement of a term that no kernel computes but whose value never changes (computed.py), or None if the value
-    changes. `positions` contains the replacements of dimensions, whose values are indices of cells and the number of
+    changes. `between` does the same for a term that a kernel can compute, but only if the term reads several cells or
+    no cell. `positions` contains the replacements of dimensions, whose values are indices of cells and the number of
     the time. `where` names the equation in messages."""
 
     where: str
     values: SymbolValues
     leaf: Callable[[Any], sympy.Expr]
     once: Callable[[Any], sympy.Expr | None] = lambda node: None
+    between: Callable[[Any], sympy.Expr | None] = lambda node: None
     positions: Mapping[Any, sympy.Expr] = field(default_factory=dict)
 
     def convert(self, node: Any) -> sympy.Expr:
@@ -116,7 +119,7 @@ class Conversion:
                 return kind(*map(self.convert, node.args))
         for kind in _SLOW:
             if isinstance(node, kind):
-                known = self.once(node)
+                known = self.between(node)
                 return kind(*map(self.convert, node.args)) if known is None else known
         return None
 
@@ -125,7 +128,7 @@ class Conversion:
         if exponent.is_Float and float(2 * exponent).is_integer():
             exponent = sympy.Rational(int(2 * exponent), 2)
         whole = exponent.is_Integer or abs(exponent) == sympy.Rational(1, 2)
-        if not whole and base.has(AppliedUndef) and (known := self.once(node)) is not None:
+        if not whole and base.has(AppliedUndef) and (known := self.between(node)) is not None:
             return known
         return base**exponent
 

@@ -301,7 +301,8 @@ def _expression(
         return load(update.copied)
     conversion = Conversion(
         update.where, statics.values, lambda indexed: load(update.reads[indexed]),
-        lambda node: statics.term(node, update.reads), positions=origin.positions(update, statics.values.grid),
+        lambda node: statics.term(node, update.reads), lambda node: statics.between(node, update.reads),
+        origin.positions(update, statics.values.grid),
     )  # fmt: skip
     inner = conversion.convert(update.expression)
     if update.box is None:
