@@ -447,3 +447,72 @@ def test_a_free_surface() -> None:
     source.coordinates.data[:] = [[5.5, 1.25]]
     with pytest.raises(InputError, match=r"a later equation overwrites u\.forward"):
         from_devito(equations, dt=0.1)
+
+
+class Corner(dv.SubDomain):  # type: ignore[misc]
+    """A box that touches one side of the grid."""
+
+    name = "corner"
+
+    def define(self, dimensions: Any) -> dict[Any, Any]:
+        x, y = dimensions
+        return {x: ("middle", 3, 4), y: ("left", 5)}
+
+
+@BOTH
+def test_positions(dtype: Any) -> None:
+    """Checks indices and coordinates of cells in equations for staggered fields, in derivatives, in functions, and in
+    boxes. A halo around the grid does not change them."""
+    grid = dv.Grid(shape=(14, 16), extent=(6.5, 30.0), origin=(1.5, -4.0), dtype=dtype, subdomains=(Corner(),))
+    u = dv.TimeFunction(name="u", grid=grid, space_order=4)
+    v = dv.TimeFunction(name="v", grid=grid, space_order=4, staggered=grid.dimensions[0])
+    theta = dv.Function(name="theta", grid=grid, space_order=4)
+    for function in (u, v, theta):
+        fill(function)
+    (x, y), (h_x, h_y), (o_x, o_y) = grid.dimensions, grid.spacing_symbols, grid.origin_symbols
+    corner = grid.subdomains["corner"]
+    ix, iy = corner.dimensions
+    middle, height = abs(x - x.symbolic_size / 2), y * h_y + o_y - y.symbolic_max
+    equations = [
+        dv.Eq(v.forward, 0.5 * v + 0.01 * u.dx * (x * h_x + o_x) + 0.01 * x),
+        dv.Eq(u.forward, 0.5 * u + 0.01 * (y * h_y * v.forward.dx).dy + dv.cos(theta + x) * height),
+        dv.Eq(u.forward, u.forward + 0.3 * ix + 0.7 * iy / (1 + ix), subdomain=corner),
+        dv.Eq(u[grid.stepping_dim + 1, x, 0], 0.1 * x + 0.01 * middle),
+    ]
+    lowered = check(equations, 0.1, 9, dtype)
+    assert lowered.padding[0] > 0 and lowered.padding[2] > 0
+
+
+@BOTH
+@pytest.mark.parametrize("shape", [(18,), (7, 8, 9)])
+def test_positions_on_other_grids(dtype: Any, shape: tuple[int, ...]) -> None:
+    """Checks that each dimension of one and three axes is the right axis, and that the inner cells of the grid have the
+    same indices as in Devito."""
+    grid = make_grid(shape, dtype, 1.0)
+    value = sum(100.0**place * one for place, one in enumerate(grid.dimensions)) / 1e4
+    for domain in (None, grid.interior):
+        u = dv.TimeFunction(name="u", grid=grid, space_order=2)
+        fill(u)
+        u.data[:] = u.data[0]
+        check([dv.Eq(u.forward, 0.9 * u + 0.01 * u.laplace + value, subdomain=domain)], 0.1, 5, dtype)
+
+
+@BOTH
+@pytest.mark.parametrize("order", [1, 2])
+def test_the_time_as_a_value(dtype: Any, order: int) -> None:
+    """Checks that the number of the time is Devito's, which begins at 1 for equations of second order, and that it goes
+    back in equations for u.backward. A running Fourier transform reads the time, too."""
+    grid = make_grid((11, 12), dtype, 1.0)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=order)
+    back = dv.TimeFunction(name="back", grid=grid, space_order=2, time_order=order)
+    image = dv.Function(name="image", grid=grid)
+    ends = dv.Function(name="ends", dimensions=(grid.time_dim,), shape=(13,), dtype=dtype)
+    ends.data[:] = 0.25
+    for function in (u, back):
+        fill(function)
+    time, dt = grid.time_dim, grid.time_dim.spacing
+    before = 0 if order == 1 else 0.1 * u.backward
+    forward = dv.Eq(u.forward, 0.5 * u - before + dv.sin(time * dt * 3) + 0.01 * time)
+    lowered = check([forward, dv.Inc(image, u.forward * dv.cos(0.3 * time))], 0.1, 9, dtype)
+    assert (lowered.first_time, lowered.stencil.given_signals) == (order - 1, ())
+    check([dv.Eq(back.backward, 0.5 * back + ends * time * grid.dimensions[0])], 0.1, 9, dtype)

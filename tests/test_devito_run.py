@@ -330,16 +330,16 @@ def test_an_image_from_two_operators(tmp_path: Path) -> None:
 
 
 def test_computed_fields_can_be_assigned(tmp_path: Path) -> None:
-    """Checks that a function of a static field is computed from `.data`, and must be assigned if the field has no
+    """Checks that a function that no kernel computes is computed from `.data`, and must be assigned if the field has no
     values."""
     grid = make_grid((20, 12), np.float64, 1.0)
     u, theta = dv.TimeFunction(name="u", grid=grid, space_order=2), dv.Function(name="theta", grid=grid)
-    heat = dv.Eq(u.forward, u + 0.1 * dv.cos(theta) * u.laplace + 0.01 * theta)
+    heat = dv.Eq(u.forward, u + 0.1 * dv.cosh(theta) * u.laplace + 0.01 * theta)
     sim = oc.Simulation(heat, dt=1.0, directory=tmp_path / "one.oc", memory="1MiB")
     sim.assign({"u": "gaussian", "theta": 0.5})
-    with pytest.raises(InputError, match=r"cos_theta, which has no values; assign sim\['cos_theta'\]"):
+    with pytest.raises(InputError, match=r"cosh_theta, which has no values; assign sim\['cosh_theta'\]"):
         sim.run(3)
-    sim["cos_theta"] = np.full(grid.shape, np.cos(0.5))
+    sim["cosh_theta"] = np.full(grid.shape, np.cosh(0.5))
     sim.run(3)
     theta.data[:] = 0.5
     other = oc.Simulation(heat, dt=1.0, directory=tmp_path / "two.oc", memory="1MiB")
@@ -348,8 +348,50 @@ def test_computed_fields_can_be_assigned(tmp_path: Path) -> None:
     np.testing.assert_array_equal(other["u"][1:-1, 1:-1], sim["u"][1:-1, 1:-1])
     third = oc.Simulation(heat, dt=1.0, directory=tmp_path / "three.oc", memory="1MiB")
     third.assign({"u": "gaussian", "theta": 0.1})  # `theta.data` does not belong to these values
-    with pytest.raises(InputError, match="cos_theta, which has no values"):
+    with pytest.raises(InputError, match="cosh_theta, which has no values"):
         third.run(3)
+
+
+def test_functions_of_static_fields_follow_assigned_values(tmp_path: Path) -> None:
+    """Checks that a function that kernels compute, in cells and between cells, is computed once from the values of the
+    run, whether they come from `.data` or are assigned. The halo has other values."""
+    grid = make_grid((20, 12), np.float64, 1.0)
+    u, theta = dv.TimeFunction(name="u", grid=grid, space_order=4), dv.Function(name="theta", grid=grid, space_order=4)
+    heat = dv.Eq(u.forward, u + 0.1 * (dv.cos(theta) * u.dx).dx + 0.01 * theta)
+    values = np.random.default_rng(1).random(grid.shape)
+    sim = oc.Simulation(heat, dt=1.0, directory=tmp_path / "one.oc", memory="1MiB")
+    sim.assign({"u": "gaussian", "theta": 0.7})
+    sim["theta"] = values
+    assert sim.run(3, progress="none").computed_once == ("cos_theta = cos(theta)",)
+    theta.data[:] = values
+    other = oc.Simulation(heat, dt=1.0, directory=tmp_path / "two.oc", memory="1MiB", functions="steps")
+    other["u"] = "gaussian"
+    assert other.run(3, progress="none").computed_once == ()
+    np.testing.assert_array_equal(other["u"][...], sim["u"][...])
+
+
+def test_positions_in_a_run(tmp_path: Path) -> None:
+    """Checks positions and the time in a run that another process continues, with a halo and with a boundary instead of
+    the halo."""
+    grid = make_grid((20, 12), np.float64, 1.0)
+    x, y = grid.dimensions
+    for boundary in (None, "mirror"):
+        where = tmp_path / f"{boundary}.oc"
+        u = dv.TimeFunction(name="u", grid=grid, space_order=4)
+        equation = dv.Eq(u.forward, u + 0.01 * u.laplace + 0.1 * (x + 100 * y) + 10 * grid.time_dim)
+        sim = oc.Simulation(equation, dt=0.5, directory=where, memory="1MiB", boundary=boundary)
+        sim.run(3, progress="none")
+        oc.open(where).run(4, progress="none")
+        if boundary is None:
+            dv.Operator(equation).apply(time_m=0, time_M=6, dt=0.5)
+            close("u", sim["u"][...], np.array(u.data[1]), np.float64)
+        else:  # the change of a linear ramp is 0, except near a mirror
+            expected = 0.7 * (np.arange(20)[:, None] + 100 * np.arange(12)) + 10 * sum(range(7))
+            assert sim["u"][:].shape == (20, 12) and abs(sim["u"][10, 6] / expected[10, 6] - 1) < 1e-2
+    tall = dv.Grid(shape=((1 << 24) + 1,), dtype=np.float32)
+    u = dv.TimeFunction(name="u", grid=tall)
+    with pytest.raises(InputError, match="float32 has exact positions of up to 16777216"):
+        oc.Simulation(dv.Eq(u.forward, u + tall.dimensions[0]), dt=0.5, directory=tmp_path / "tall.oc")
 
 
 @pytest.mark.parametrize("shape", [(30,), (20, 14), (20, 12, 13)])

@@ -64,7 +64,9 @@ def facts(where: Path) -> dict[str, Any]:
         "padding": list(run.padding),
         "dtype": run.dtype,
         "fields": [
-            {"name": one.name, "is_static": one.is_static, "has_values": one.name in run.filled} for one in run.arrays
+            {"name": one.name, "is_static": one.is_static, "has_values": one.name in run.filled,
+             "is_computed": one.name in run.computed}
+            for one in run.arrays
         ],
         "status": status,
         "step": run.step,
@@ -324,5 +326,6 @@ def _cells_text(cells: dict[str, Any]) -> str:
 
 
 def _field_text(one: dict[str, Any]) -> str:
-    notes = (["only read"] if one["is_static"] else []) + ([] if one["has_values"] else ["no values yet"])
+    notes = ["computed once"] if one["is_computed"] else ["only read"] if one["is_static"] else []
+    notes += [] if one["has_values"] else ["no values yet"]
     return f"{one['name']} ({', '.join(notes)})" if notes else str(one["name"])

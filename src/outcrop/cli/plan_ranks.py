@@ -91,8 +91,7 @@ def plan_ranks(
 
 def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRanks, Planned]:
     from outcrop.axes import grid_shape
-    from outcrop.run.definition import as_problem, definition_of
-    from outcrop.run.disk.layout import make_layout
+    from outcrop.run.definition import definition_of, problem_of
     from outcrop.run.setup import as_steps
     from outcrop.run.simulation import Simulation
 
@@ -100,8 +99,7 @@ def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRank
         raise InputError(f"ranks {ranks}: give the size of the grid with -n")
     what = definition_of(replace(chosen, init=None), None)
     shape = grid_shape(what.shape)
-    layout, steps = make_layout(shape, what.dtype), as_steps(chosen.steps)
-    problem = as_problem(what.stencil, layout, steps, what.boundary, in_place=False)
+    problem = problem_of(what, as_steps(chosen.steps))
     rows = max(rows_of(cut_problem(problem, ranks // parts_z)))
     planes = max(rows_of(cut_planes(problem, parts_z)), default=shape[0])
     # A plan for one rank has no points, because the points of the whole grid can lie outside the rank's grid. It also

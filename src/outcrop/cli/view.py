@@ -206,8 +206,7 @@ def _commit_of(simulation: Simulation) -> tuple[str, tuple[Any, ...]]:
 
 
 def _static_fields(simulation: Simulation) -> set[str]:
-    stencil = simulation.stencil
-    return {field.name for field, one in zip(stencil.fields, stencil.storage, strict=True) if one.is_static}
+    return {entry.name for entry in simulation.setup.description.static}
 
 
 def _newest(subjects: Iterable[Subject]) -> int | None:

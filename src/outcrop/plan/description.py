@@ -66,6 +66,7 @@ def plan_rows(plan: Plan, budget: str = "", threads: str = "") -> list[tuple[str
     guess, fields, periodic = plan.predicted, _fields(plan.problem), _periodic(plan)
     return [
         *([("fields", fields)] if fields else []),
+        *([("once", computed)] if (computed := "; ".join(plan.problem.computed_once)) else []),
         ("scheme", describe_scheme(plan)),
         ("memory", f"{format_bytes(plan.memory_bytes)}{budget}{_resident(plan)}{threads}"),
         *([("periodic", periodic)] if periodic else []),
@@ -143,7 +144,7 @@ def _cells_updated(plan: Plan) -> float:
 
 def _disk(plan: Plan) -> str:
     problem = plan.problem
-    arrays = problem.state_arrays * (1 if problem.in_place else 2) + problem.statics
+    arrays = problem.state_arrays * (1 if problem.in_place else 2) + problem.statics + problem.unread_statics
     text = f"{format_bytes(arrays * problem.grid_bytes)} ({counted(arrays, 'array')})"
     return text + (f", and {format_bytes(plan.scratch_bytes)} during a pass" if plan.scratch_bytes else "")
 

@@ -196,10 +196,10 @@ class Problem:
 
     If passes compute steps of a forward run again, `forward` is the problem of the forward run, with the updates of one
     step. Each pass then has `every` steps, and its first `lead` levels belong to steps of the forward run. A step of
-    the forward run has `lead_stages` levels.
+    the forward run has `lead_stages` levels. `computed_once` contains texts about the computed fields
+    (language/static_terms.py). `unread_statics` is the number of static fields that only these fields read.
 
-    The properties of this class are cached, because the tuner and the proof read some properties hundreds of thousands
-    of times.
+    The properties are cached, because the tuner and the proof read some of them hundreds of thousands of times.
     """
 
     stencil: str
@@ -226,6 +226,8 @@ class Problem:
     max_halo: int = 0
     block_order: int = 1
     max_halo_z: int = 0
+    computed_once: tuple[str, ...] = ()
+    unread_statics: int = 0
 
     @cached_property
     def stages(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as member
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +19,23 @@ from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid
 from outcrop.language.library import find_stencil, is_built_in
 from outcrop.language.linearised import without_updates
-from outcrop.language.program import Stage
+from outcrop.language.program import Program, Stage
+from outcrop.language.static_terms import Terms, fields_of, require_static, static_terms, term_text, with_computed
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, Grid, define
-from outcrop.run.disk.entries import MAX_STATE, SnapshotsEntry, StateField, StatesEntry
-from outcrop.run.disk.layout import PlaneLayout
-from outcrop.run.disk.manifest import Description
+from outcrop.run.disk.entries import (
+    MAX_STATE,
+    SnapshotsEntry,
+    StateField,
+    StatesEntry,
+    arrays_of,
+    static_fields,
+    updated_fields,
+)
+from outcrop.run.disk.layout import PlaneLayout, make_layout
+from outcrop.run.disk.manifest import Description, Manifest
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.options import RunOptions
 from outcrop.run.user_values import (
@@ -32,6 +43,7 @@ from outcrop.run.user_values import (
     as_coordinates,
     as_number,
     as_whole_number,
+    decode_signals,
     encode_signals,
     require_exact_positions,
     require_mapping,
@@ -45,6 +57,9 @@ MAX_PLANES = 1 << 27
 """The maximum number of planes of a grid. The number of planes is limited, because a plan lists actions for each slab.
 A grid with MAX_PLANES planes takes at least 0.5 TB on disk."""
 
+FUNCTIONS_WHEN = ("auto", "once", "steps")
+"""The values of the option `functions`."""
+
 MAX_VALUES_BYTES = 1 << 30
 """The maximum size of a .npy file with points or with values for each step, in bytes."""
 
@@ -55,8 +70,8 @@ class Definition:
 
     `shape` is the shape of the arrays on disk, which extend `padding` cells beyond the user's grid at both ends of each
     axis. `boundary` contains the boundaries of the engine's three axes (z, y, x). `axes` contains the names of Devito's
-    dimensions, or is empty without Devito. `signals` contains the texts that
-    `encode_signals` returns."""
+    dimensions, or is empty without Devito. `signals` contains the texts that `encode_signals` returns. `computed`
+    contains the static terms that the run computes once."""
 
     stencil: Stencil
     shape: Shape
@@ -70,23 +85,41 @@ class Definition:
     lowered: Lowered | None = None
     states: StatesEntry | None = None
     axes: tuple[str, ...] = ()
+    computed: Terms = member(default_factory=dict)
 
     @property
     def own_shape(self) -> Shape:
         return tuple(n - 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
 
+    @cached_property
+    def kernel_stencil(self) -> Stencil:
+        """The stencil of the kernel. It reads computed fields (language/static_terms.py)."""
+        return with_computed(self.stencil, self.computed)
+
 
 def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition:
     """Return the definition of a run. `shape` is used when the options have no shape. Raises InputError for wrong
     options and for options that contradict each other."""
+    if options.functions not in FUNCTIONS_WHEN:
+        raise InputError(f"functions {shown(options.functions)} is unknown; there are {', '.join(FUNCTIONS_WHEN)}")
     if not are_equations(options.stencil):
         if options.saved is not None:
             raise InputError("saved= is only for Devito's equations that read saved functions")
-        return _of_stencil(options, shape)
+        return _with_computed(_of_stencil(options, shape), options)
     for name in ("shape", "params", "signals", "spacing", "origin"):
         if (value := getattr(options, name)) is not None:
             raise InputError(f"{name}={value!r} cannot be given beside Devito's equations, which define it")
-    return _of_equations(options)
+    return _with_computed(_of_equations(options), options)
+
+
+def _with_computed(definition: Definition, options: RunOptions) -> Definition:
+    """Return the definition with the static terms that the run computes once."""
+    if options.functions == "steps":
+        return definition
+    kept = [one.field for one in definition.acquisition.samplings]
+    changing = [one.name for one in definition.states.fields] if definition.states else []
+    terms = static_terms(definition.stencil, options.functions == "once", [*kept, *changing], changing)
+    return replace(definition, computed=terms)
 
 
 def are_equations(given: object) -> bool:
@@ -199,6 +232,25 @@ def as_problem(
     numbers = [stencil.fields.index(one) for one in plain.fields] if plain else []
     updates = tuple(_renumbered(_stage_plan(stage), numbers) for stage in plain.stages) if plain else ()
     return replace(problem, plain_updates=updates, every=states.every, phase=states.phase(first_step))
+
+
+def problem_of(definition: Definition, steps: int, in_place: bool = False) -> Problem:
+    """Return the `Problem` of a new run of one process, without its acquisition."""
+    layout = make_layout(grid_shape(definition.shape), definition.dtype)
+    problem = as_problem(definition.kernel_stencil, layout, steps, definition.boundary, in_place, definition.states)
+    return with_computed_rows(problem, definition.stencil, definition.computed)
+
+
+def with_computed_rows(problem: Problem, stencil: Stencil, terms: Terms) -> Problem:
+    """Return the problem of a run that computes `terms` once. The problem then also has the number of static fields
+    that only these terms read, and texts about the computed fields."""
+    if not terms:
+        return problem
+    read = {one.name for one in problem.fields}
+    texts = tuple(f"{name} = {term_text(stencil, term)}" for name, term in terms.items())
+    unread = sum(one.is_static and field.name not in read
+                 for field, one in zip(stencil.fields, stencil.storage, strict=True))  # fmt: skip
+    return replace(problem, computed_once=texts, unread_statics=unread)
 
 
 def _without_rims(problem: Problem, stencil: Stencil) -> Problem:
@@ -324,6 +376,7 @@ def _of_equations(options: RunOptions) -> Definition:
     spacing, origin = (tuple(lengths[place] for place in places) for lengths in (lowered.spacing, lowered.origin))
     sides = lowered.boundary if options.boundary is None else as_grid_boundary(options.boundary, stencil)
     own = tuple(n - 2 * pad for n, pad in zip(shape, padding, strict=True))
+    require_exact_positions(stencil, lowered.dtype, grid_shape(shape))
     coordinates = as_coordinates(spacing, origin, options.units, stencil.ndim)
     grid = Grid(stencil, own, padding, sides, coordinates, as_parameters(stencil, {}), lowered.dtype)
     box = tuple((pad, pad + n) for pad, n in zip(padding, own, strict=True))
@@ -386,6 +439,82 @@ def _saved_states(lowered: Lowered, shape: Shape, saved: Any) -> StatesEntry | N
         raise InputError(f"the equations read {names} at more than {MAX_STATE + 1} times in a step")
     reads = tuple(StateField(one.name, fields[one.function], steps - newest[one.name]) for one in lowered.reads)
     return StatesEntry(str(state.path.absolute()), manifest.identity, steps, reads)
+
+
+def stencil_of(manifest: Manifest, path: Path) -> Stencil:
+    """Return the stencil in the manifest of a run. Raises InputError when the manifest does not fit this stencil."""
+    try:
+        stencil = Stencil.from_json(manifest.stencil)
+        sides = as_boundary(manifest.boundary)
+        texts = {name: len(values) for name, values in decode_signals(manifest.signals).items()}
+    except InputError as error:
+        raise InputError(f"{path} is damaged or not written by Outcrop ({error})") from None
+    kernel = _kernel_stencil(stencil, manifest)
+    wrong = {
+        "computed": kernel is None,
+        "arrays": arrays_of(stencil, manifest.states, kernel) != manifest.arrays,
+        "states": not _are_read(stencil, manifest.states),
+        "shape": stencil.ndim != len(manifest.shape),
+        "parameters": list(manifest.parameters) != [one.name for one in stencil.parameters],
+        "signals": list(texts) != list(stencil.given_signals),
+        "boundary": str(sides) != manifest.boundary,
+    }
+    if found := [name for name, is_wrong in wrong.items() if is_wrong]:
+        raise InputError(f"{path} is damaged or not written by Outcrop ({found[0]}: not those of its stencil)")
+    return stencil
+
+
+def _kernel_stencil(stencil: Stencil, manifest: Manifest) -> Stencil | None:
+    """Return the stencil with the computed fields of a run. Return None if the manifest describes no such fields of
+    this stencil."""
+    try:
+        terms = {name: Program.from_json(one) for name, one in manifest.computed.items()}
+        require_static(stencil, terms)
+        for name, one in manifest.computed_from.items():
+            if list(one.stamps) != fields_of(stencil, terms[name]):
+                raise ValueError(f"{name} was computed from other fields")
+        changing = {one.name for one in manifest.states.fields} if manifest.states else set()
+        if any(changing.intersection(fields_of(stencil, term)) for term in terms.values()):
+            raise ValueError("a term reads values that are different in each step")
+        return with_computed(stencil, terms)
+    except (ValueError, InputError):
+        return None
+
+
+def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
+    """Return True if all fields in `states` are different, are only read, and are the last fields of the stencil. If
+    steps of the forward run are computed again, the stencil of the forward run must have the same radii and must update
+    these fields."""
+    forward = states.forward if states else None
+    if states and forward is not None:
+        if forward.radii != stencil.radii or {one.field for one in states.fields} - {*updated_fields(forward)}:
+            return False
+        if not all(_is_computed(forward, one) for one in states.fields):
+            return False
+    elif states and not _are_kept(stencil, states):
+        return False
+    names, static = [one.name for one in states.fields] if states else [], static_fields(stencil)
+    count = len(names)
+    return sorted(names) == sorted(static[len(static) - count :]) == sorted(set(names)) and (
+        not count or [field.name for field in stencil.fields][-count:] == static[-count:]
+    )
+
+
+def _is_computed(forward: Stencil, one: StateField) -> bool:
+    """Return True if a pass that computes steps again has the values of a field at each of its steps."""
+    number = [field.name for field in forward.fields].index(one.field)
+    updates = sum(number in stage.targets for stage in forward.stages)
+    oldest = -1 if forward.storage[number].history == 2 else 0
+    return one.later <= one.state * updates and (1 - one.state) * updates + one.later >= oldest
+
+
+def _are_kept(stencil: Stencil, states: StatesEntry) -> bool:
+    """Return True if a history has the values of all fields in `states`. If the history has a state only for some
+    steps, the updates of the other steps must read no state."""
+    plain = without_updates(stencil, states.sums) if states.every > 1 else None
+    if states.every > 1 and (plain is None or {one.name for one in plain.fields} & {one.name for one in states.fields}):
+        return False
+    return all(one.later == 0 for one in states.fields)
 
 
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:

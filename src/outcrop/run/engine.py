@@ -195,7 +195,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
     files exist only for a few seconds. Raises BudgetError if the budget is too small. The message names the smallest
     budget that works. Raises InputError for an unknown scheme, impossible sizes, or a missing compiler."""
     problem, description = setup.problem(steps, first_step), setup.description
-    settings, stencil, states = description.settings, setup.stencil, description.states
+    settings, stencil, states = description.settings, setup.kernel_stencil, description.states
     budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
     if scheme != "auto":
         find_scheme(scheme)

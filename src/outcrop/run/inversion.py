@@ -140,7 +140,7 @@ class Original:
         settings = replace(settings, memory_bytes=settings.memory_bytes * factor)
         unstable = manifest.unstable if is_unstable is None else is_unstable
         run = Simulation(set_up_beside(definition, directory, self.steps, settings, unstable))
-        names = [entry.name for entry in manifest.arrays]
+        names = [entry.name for entry in manifest.arrays if entry.name not in manifest.computed]
         run.assign_planes({name: self._changed(name, arrays.get(name), definition.dtype) for name in names})
         return run
 
@@ -364,7 +364,7 @@ class SourceOperator:
         with temporary_folder(self._simulation, "operator") as folder:
             place, settings = f"{folder}/forward.oc", settings_beside(forward)
             run = Simulation(set_up_beside(definition, place, forward.steps, settings))
-            run.assign_planes({one.name: forward.state.source_of(one.name) for one in forward.manifest.static})
+            run.assign_planes({one.name: forward.state.source_of(one.name) for one in forward.manifest.given})
             run.run(forward.steps, progress="none")
             return np.concatenate([run.traces[name].reshape(-1) for name in self._traces])
 

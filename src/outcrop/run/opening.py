@@ -29,7 +29,7 @@ from outcrop.plan.planner import schemes_for
 from outcrop.plan.ranks import cut_planes, cut_problem
 from outcrop.run.acquisition.parts import own_traces
 from outcrop.run.acquisition.pass_acquisition import undivided_groups
-from outcrop.run.definition import as_problem
+from outcrop.run.definition import as_problem, stencil_of
 from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 from outcrop.run.disk.state import State
@@ -48,7 +48,7 @@ from outcrop.run.ranks.whole import (
     whole_description,
     whole_place,
 )
-from outcrop.run.setup import MAX_STEPS, Setup, changed_settings, reopen, require_plan, stencil_of
+from outcrop.run.setup import MAX_STEPS, Setup, changed_settings, reopen, require_plan
 
 
 def open_run(
@@ -155,7 +155,8 @@ def _description(
         require_plan(Setup(stencil, one, (place,)))
         return one
     steps = max(1, first.target_step - first.step) if first.target_step > first.step else MAX_STEPS
-    problem = as_problem(stencil, whole.layout, steps, as_boundary(whole.boundary), in_place=False)
+    kernel = Setup(stencil, whole, (place,)).kernel_stencil
+    problem = as_problem(kernel, whole.layout, steps, as_boundary(whole.boundary), in_place=False)
     problem = replace(problem, acquisition=undivided_groups(whole.taps))
     least, for_chunks = whole.settings.given.bt or 1, parts_z == 1 and will_share(group, place)
     cut = cut_problem(problem, group.size // parts_z, least, for_chunks=for_chunks)

@@ -410,6 +410,17 @@ class RunOptions:
             "give a pair with the simulation and the names: `saved=(forward, {\"u0\": \"u\"})`.", in_files=False,
         ),
     ] = None
+    functions: Annotated[
+        str,
+        Option(
+            "sizes",
+            "when functions of fields that are only read are computed: once (before the first step), steps (in each "
+            "step) or auto (once, if this saves time)",
+            ("--functions",), "WHEN",
+            details="[Functions of static fields](../how-to/equations.md#compute-functions-of-static-fields-once) "
+            "explains the rule. The results have the same bits.",
+        ),
+    ] = "auto"
 
 
 SIZES = {

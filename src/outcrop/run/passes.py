@@ -31,7 +31,7 @@ from outcrop.run.acquisition.recorder import Recorder, require_space
 from outcrop.run.acquisition.views import Traces, new_snapshots
 from outcrop.run.disk.manifest import Manifest, resume_command
 from outcrop.run.disk.state import State
-from outcrop.run.disk.values import complete, require_fields
+from outcrop.run.disk.values import complete, compute, require_fields
 from outcrop.run.engine import NO_LINKS, Engine, Lead, Links, Prepared, Seeds
 from outcrop.run.options import OnSnapshot
 from outcrop.run.pace import new_pace, tell_stopped, with_measured
@@ -79,12 +79,14 @@ def execute(
                 target_step=target_step, settings=description.settings, signals=description.signals,
                 parameters=description.parameters, pace=new_pace(prepared.plan, first_step, step_cells),
             )  # fmt: skip
+            compute(state, stencil, setup.terms, description.parameters, description.settings)
             if has_changed:
                 state.repair(state.manifest.sums)  # readers of Zarr find the parameters in the metadata
             links = stack.enter_context(_links(setup)) if group else NO_LINKS
             updated = PartRows.of(description, prepared.plan) if group else None
             peers = RankPeers(group, links) if group else None
-            recorder = Recorder(state, [one.name for one in stencil.fields], description.settings.io, peers, updated)
+            names = [one.name for one in setup.kernel_stencil.fields]
+            recorder = Recorder(state, names, description.settings.io, peers, updated)
             engine = stack.enter_context(_engine(setup, state, prepared, links))
         _log_start(state, prepared, engine)
         runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot, group)
@@ -132,8 +134,9 @@ def _engine(setup: Setup, state: State, prepared: Prepared, links: Links) -> Eng
         other = forward_state(read, state.path)
         states = StateFiles(other, read, state.manifest.shape, state.manifest.dtype)
         lead = Lead(other, read, read.forward, io) if read.forward else None
+    statics = state.static_files()[: prepared.problem.statics]
     return Engine(
-        prepared, first, second, state.static_files(), state.layout, io, scratch=state.scratch, states=states,
+        prepared, first, second, statics, state.layout, io, scratch=state.scratch, states=states,
         lead=lead, links=links,
     )  # fmt: skip
 
@@ -231,7 +234,8 @@ class PassRunner:
                 self._state.begin_writing()
                 manifest, steps = self._state.manifest, self._plan.problem.steps_of(one.levels)
                 acquisition = self._recorder.before(manifest.step, steps)
-                seeds = Seeds(*self._state.seeds())
+                sources, targets, statics = self._state.seeds()
+                seeds = Seeds(sources, targets, statics[: self._plan.problem.statics])
                 LOG.debug("%s: pass %d of %d begins", self._state.path, index + 1, len(self._plan.passes))
                 results = self._engine.run_pass(
                     index, manifest.current, manifest.step, acquisition, seeds, self._wait_for_ranks

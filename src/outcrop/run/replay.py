@@ -26,7 +26,7 @@ from outcrop.errors import InputError, InterruptedRun, StorageError, by_caller
 from outcrop.plan.history import sweep, usable
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
 from outcrop.run.acquisition.history import KeptStates, StateFiles, keep_only, open_replay, remove_replay, replay_place
-from outcrop.run.definition import definition_beside
+from outcrop.run.definition import definition_beside, stencil_of
 from outcrop.run.disk.acquisition_files import continued, damage_of, damaged_snapshots, read_rows, write_rows
 from outcrop.run.disk.entries import AcquisitionEntries, SnapshotsEntry, StatesEntry
 from outcrop.run.disk.manifest import Settings
@@ -34,7 +34,7 @@ from outcrop.run.disk.state import State
 from outcrop.run.places import open_state
 from outcrop.run.progress import Whole, stage
 from outcrop.run.report import Report
-from outcrop.run.setup import set_up_beside, stencil_of
+from outcrop.run.setup import set_up_beside
 from outcrop.units import counted
 
 
@@ -213,7 +213,7 @@ class _Replay:
             if place.exists():
                 raise InputError(f"{error}; delete {place}") from None
             raise
-        planes = {one.name: self._forward.source_of(one.name) for one in manifest.static}
+        planes = {one.name: self._forward.source_of(one.name) for one in manifest.given}
         run.assign_planes(planes | {field: start.planes(field, 0) for field in entry.fields})
         replay = open_replay(self._forward)
         assert replay is not None

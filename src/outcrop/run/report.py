@@ -64,7 +64,8 @@ class Report(Shown):
     `bytes_sent` is the number of bytes that ranks have sent to neighbours. The times of reads, writes, updates and so
     on are the times of `slowest_rank`, the rank that has waited least for the other ranks. `seconds_face_wait` is the
     time in which this rank waited for rows of neighbours. `seconds_commit` includes the time in which this rank waited
-    until all ranks had committed."""
+    until all ranks had committed. `computed_once` contains a text for each function of static fields that was computed
+    before the first step, such as "cos_theta = cos(theta)"."""
 
     stencil: str
     shape: tuple[int, ...]
@@ -106,6 +107,7 @@ class Report(Shown):
     bytes_sent: int = 0
     bytes_received: int = 0
     seconds_face_wait: float = 0.0
+    computed_once: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -199,6 +201,8 @@ class Report(Shown):
                 f"{self.ranks} ranks; bytes of all ranks, times of rank {self.slowest_rank}, which waited least; "
                 "memory and threads of each rank"
             )
+        if self.computed_once:
+            yield f"computed once, before the first step: {'; '.join(self.computed_once)}"
         for why in dict.fromkeys(guess.assumed.values()):
             what = " and ".join(name for name, reason in guess.assumed.items() if reason == why)
             yield f"note: the prediction assumes the speed of {what}: {why}"
@@ -257,6 +261,7 @@ def make_report(
         warning=warning,
         not_tested=not_tested,
         not_finite=dict(runner.not_finite),
+        computed_once=prepared.problem.computed_once,
         **counters,
     )
 
@@ -288,7 +293,8 @@ def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: 
         for name, (first, last) in one["not_finite"].items():
             bad[name] = min(bad.get(name, (first, last)), (first, last))
     found |= {
-        "not_finite": bad, "shape": shape, "predicted": predicted, "ranks": group.size, "slowest_rank": slowest,
+        "not_finite": bad, "computed_once": mine.computed_once, "shape": shape,
+        "predicted": predicted, "ranks": group.size, "slowest_rank": slowest,
         "cell_updates_per_second": sum(one for _, one in every) / found["seconds"],
     }  # fmt: skip
     return Report(**found)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ from outcrop import _core
 from outcrop.axes import Shape, grid_shape
 from outcrop.errors import BudgetError, InputError, by_caller, shown
 from outcrop.language.boundary import as_boundary
-from outcrop.language.linearised import without_updates
+from outcrop.language.program import Program
+from outcrop.language.static_terms import Terms, with_computed
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, as_place
 from outcrop.plan.given_sizes import NAMES, GivenSizes
@@ -33,8 +35,18 @@ from outcrop.plan.ranks import part_of
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.parts import own_traces
 from outcrop.run.acquisition.pass_acquisition import demand_of, undivided_groups
-from outcrop.run.definition import Definition, are_equations, as_parameters, as_problem, as_stencil, definition_of
-from outcrop.run.disk.entries import PartEntry, StateField, StatesEntry, arrays_of, static_fields, updated_fields
+from outcrop.run.definition import (
+    Definition,
+    are_equations,
+    as_parameters,
+    as_problem,
+    as_stencil,
+    definition_of,
+    problem_of,
+    stencil_of,
+    with_computed_rows,
+)
+from outcrop.run.disk.entries import PartEntry, StatesEntry, arrays_of
 from outcrop.run.disk.layout import PlaneLayout, make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
 from outcrop.run.disk.state import State
@@ -107,13 +119,26 @@ class Setup:
     parts: AllParts | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def terms(self) -> Terms:
+        """The static terms that the run computes once."""
+        return {name: Program.from_json(one) for name, one in self.description.computed.items()}
+
+    @cached_property
+    def kernel_stencil(self) -> Stencil:
+        """The stencil of the kernel. Its steps give the same bits as those of `stencil`, but it reads computed fields.
+        """
+        return with_computed(self.stencil, self.terms)
+
     def whole_problem(self, steps: int, first_step: int = 0) -> Problem:
         """Return the `Problem` of the whole grid for `steps` steps after step `first_step`, without the memory
         of its acquisition."""
         one = self.description
         problem = as_problem(
-            self.stencil, one.whole_layout, steps, as_boundary(one.boundary), one.in_place, one.states, first_step
-        )
+            self.kernel_stencil, one.whole_layout, steps, as_boundary(one.boundary), one.in_place, one.states,
+            first_step,
+        )  # fmt: skip
+        problem = with_computed_rows(problem, self.stencil, self.terms)
         return replace(problem, acquisition=AcquisitionDemand(first_step=first_step, ends=one.taps.intervals))
 
     def problem(self, steps: int, first_step: int = 0) -> Problem:
@@ -151,8 +176,19 @@ def _set_up(options: RunOptions, group: RankGroup | None) -> Setup:
     settings = settings_of(options)
     sources = Initial(options, settings.memory_bytes)
     definition = definition_of(options, sources.shape)
+    if group is None and options.functions == "auto":
+        definition = _within_budget(definition, settings, bool(options.in_place))
     initial = sources.by_name(definition.stencil, definition.own_shape)
     return set_up_definition(definition, replace(options, steps=steps), settings, initial, group)
+
+
+def _within_budget(definition: Definition, settings: Settings, in_place: bool) -> Definition:
+    """Return the definition without computed fields if the memory budget is too small for a run with these fields."""
+    scheme = settings.scheme if settings.given else "auto"
+    problem = problem_of(definition, 1, in_place)
+    if not definition.computed or smallest_budget_bytes(problem, scheme, settings.given) <= settings.memory_bytes:
+        return definition
+    return replace(definition, computed={})
 
 
 def set_up_definition(
@@ -194,8 +230,9 @@ def _part_for(
     settings = whole.settings
     require_equal(
         group,
-        {"the version of Outcrop": version(), "stencil": whole.stencil, "shape": list(whole.shape),
-         "dtype": whole.dtype, "boundary": whole.boundary, "params": whole.parameters, "signals": whole.signals,
+        {"the version of Outcrop": version(), "stencil": whole.stencil, "functions": whole.computed,
+         "shape": list(whole.shape), "dtype": whole.dtype,
+         "boundary": whole.boundary, "params": whole.parameters, "signals": whole.signals,
          "steps": options.steps, "ranks": as_ranks(options.ranks).along_z,
          "scheme": settings.scheme, "sizes": settings.sizes, "unstable": whole.unstable,
          "force": bool(options.force), "init": sorted(values_by_name(options.init, definition.stencil))
@@ -204,13 +241,11 @@ def _part_for(
          "snapshots and norms": [str(whole.taps.snapshots), str(whole.taps.norms)],
          "coordinates": [whole.coordinates.spacing, whole.coordinates.origin] if whole.coordinates else None},
     )  # fmt: skip
-    problem = as_problem(
-        definition.stencil, whole.layout, options.steps or MAX_STEPS, definition.boundary, in_place=False
-    )
+    problem = problem_of(definition, options.steps or MAX_STEPS)
     problem = replace(problem, acquisition=undivided_groups(whole.taps))
     directories = [Path(name) for name in whole.directories]
     cut, planes = choose_cuts(
-        group, problem, settings, directories, work_per_update(definition.stencil), bool(options.steps),
+        group, problem, settings, directories, work_per_update(definition.kernel_stencil), bool(options.steps),
         as_ranks(options.ranks).along_z,
     )  # fmt: skip
     part = PartEntry(common_identity(group), group.rank, cut, planes=planes)
@@ -384,63 +419,6 @@ def settings_of(options: RunOptions) -> Settings:
     return Settings(budget_bytes, threads, scheme, io, bind, as_sizes(options.sizes).to_dict())
 
 
-def stencil_of(manifest: Manifest, path: Path) -> Stencil:
-    """Return the stencil in the manifest of a run. Raises InputError when the manifest does not fit this stencil."""
-    try:
-        stencil = Stencil.from_json(manifest.stencil)
-        sides = as_boundary(manifest.boundary)
-        texts = {name: len(values) for name, values in decode_signals(manifest.signals).items()}
-    except InputError as error:
-        raise InputError(f"{path} is damaged or not written by Outcrop ({error})") from None
-    wrong = {
-        "arrays": arrays_of(stencil, manifest.states) != manifest.arrays,
-        "states": not _are_read(stencil, manifest.states),
-        "shape": stencil.ndim != len(manifest.shape),
-        "parameters": list(manifest.parameters) != [one.name for one in stencil.parameters],
-        "signals": list(texts) != list(stencil.given_signals),
-        "boundary": str(sides) != manifest.boundary,
-    }
-    if found := [name for name, is_wrong in wrong.items() if is_wrong]:
-        raise InputError(f"{path} is damaged or not written by Outcrop ({found[0]}: not those of its stencil)")
-    return stencil
-
-
-def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
-    """Return True if all fields in `states` are different, are only read, and are the last fields of the stencil. If
-    steps of the forward run are computed again, the stencil of the forward run must have the same radii and must update
-    these fields."""
-    forward = states.forward if states else None
-    if states and forward is not None:
-        if forward.radii != stencil.radii or {one.field for one in states.fields} - {*updated_fields(forward)}:
-            return False
-        if not all(_is_computed(forward, one) for one in states.fields):
-            return False
-    elif states and not _are_kept(stencil, states):
-        return False
-    names, static = [one.name for one in states.fields] if states else [], static_fields(stencil)
-    count = len(names)
-    return sorted(names) == sorted(static[len(static) - count :]) == sorted(set(names)) and (
-        not count or [field.name for field in stencil.fields][-count:] == static[-count:]
-    )
-
-
-def _is_computed(forward: Stencil, one: StateField) -> bool:
-    """Return True if a pass that computes steps again has the values of a field at each of its steps."""
-    number = [field.name for field in forward.fields].index(one.field)
-    updates = sum(number in stage.targets for stage in forward.stages)
-    oldest = -1 if forward.storage[number].history == 2 else 0
-    return one.later <= one.state * updates and (1 - one.state) * updates + one.later >= oldest
-
-
-def _are_kept(stencil: Stencil, states: StatesEntry) -> bool:
-    """Return True if a history has the values of all fields in `states`. If the history has a state only for some
-    steps, the updates of the other steps must read no state."""
-    plain = without_updates(stencil, states.sums) if states.every > 1 else None
-    if states.every > 1 and (plain is None or {one.name for one in plain.fields} & {one.name for one in states.fields}):
-        return False
-    return all(one.later == 0 for one in states.fields)
-
-
 def _describe(
     definition: Definition, options: RunOptions, settings: Settings, directories: Sequence[Path]
 ) -> Description:
@@ -449,7 +427,7 @@ def _describe(
     return Description(
         stencil=definition.stencil.to_json(),
         parameters=definition.parameters,
-        arrays=arrays_of(definition.stencil, definition.states),
+        arrays=arrays_of(definition.stencil, definition.states, definition.kernel_stencil),
         shape=definition.shape,
         dtype=layout.dtype,
         boundary=str(definition.boundary),
@@ -464,6 +442,7 @@ def _describe(
         unstable=bool(options.unstable),
         states=definition.states,
         axes=definition.axes,
+        computed={name: term.to_json() for name, term in definition.computed.items()},
         records=str(as_place(records, "records").absolute()) if records is not None else None,
     )
 
@@ -567,8 +546,11 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
     initial = Initial(options, budget_bytes)
     what = definition_of(options, initial.shape)
     initial.by_name(what.stencil, what.shape)
+    if options.functions == "auto":
+        settings = Settings(budget_bytes, threads, options.scheme, "auto", "auto", as_sizes(options.sizes).to_dict())
+        what = _within_budget(what, settings, bool(options.in_place))
     layout = make_layout(grid_shape(what.shape), what.dtype)
-    problem = as_problem(what.stencil, layout, as_steps(options.steps), what.boundary, bool(options.in_place))
+    problem = problem_of(what, as_steps(options.steps), bool(options.in_place))
     declared.update_rate(problem, threads)
     return Elsewhere(declared, what, problem, layout, threads, budget_bytes, options.scheme, as_sizes(options.sizes))
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from outcrop.axes import Shape
 from outcrop.display import Described
 from outcrop.errors import InputError, by_caller, shown
+from outcrop.language.static_terms import fields_of
 from outcrop.language.stencil import Stencil
 from outcrop.run.acquisition.history import HistoryView, as_history, begin_history
 from outcrop.run.acquisition.parts import Everyone
@@ -250,8 +251,16 @@ class Simulation(Described):
     def __setitem__(self, name: str, values: object) -> None:
         """Write values to a field, a few planes at a time. `values` is an array, a zarr array, a function (z0, z1) ->
         planes, or a text that `--init` accepts. A wrong shape or type raises InputError before any file is created."""
-        self._description.entry(name)
         self.assign({name: values})
+
+    def _require_given(self, name: str) -> None:
+        """Raise InputError if the run has no array `name`, or if the run computes this array itself."""
+        self._description.entry(name)
+        if term := self._setup.terms.get(name):
+            fields = fields_of(self.stencil, term)
+            raise InputError(
+                f"{name} is computed from {' and '.join(fields)}; assign sim[{fields[0]!r}], or give functions='steps'"
+            )
 
     def assign(self, values: Mapping[str, object]) -> None:
         """Write values to several fields, a few planes at a time. Missing directories are created first. If the first
@@ -259,7 +268,7 @@ class Simulation(Described):
         until the first step."""
         require_mapping(values, "values", "u")
         for name in values:
-            self._description.entry(name)
+            self._require_given(name)
         cache_bytes = cache_within(self.memory_bytes) // max(1, len(values))
         sources = {name: make_source(one, self.shape, cache_bytes) for name, one in values.items()}
         if self._setup.check_finite:
@@ -283,7 +292,7 @@ class Simulation(Described):
     def _assign_planes(self, planes: Mapping[str, PlaneSource]) -> None:
         setup, description = self._setup, self._description
         require_unchanged(setup.lowered)
-        io, static = description.settings.io, {entry.name for entry in description.static}
+        io, static = description.settings.io, {entry.name for entry in description.given}
         ranges = {name: ends for name, ends in self._ranges.items() if name not in planes}
 
         def check() -> None:

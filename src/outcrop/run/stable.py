@@ -42,7 +42,7 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
     For several such fields, growth is certain under two conditions. First, the minimum or the maximum of one field is
     unstable in combination with all extremes of the other fields. Second, all these combinations have the same largest
     stable step."""
-    names = [entry.name for entry in manifest.static]
+    names = [entry.name for entry in manifest.given]
     if manifest.unstable:
         return
     for name, seen in ranges.items():
@@ -80,7 +80,7 @@ def refuse_unstable_run(stencil: Stencil, state: State) -> None:
 def refuse_unstable_change(stencil: Stencil, state: State, parameters: Mapping[str, float], may_read: bool) -> None:
     """Raise InputError when waves grow with the new parameters of a run that exists. If `may_read` is False, fields are
     not read, and the stability is not judged if their values are not known."""
-    changed, names = state.reader(), [entry.name for entry in state.manifest.static]
+    changed, names = state.reader(), [entry.name for entry in state.manifest.given]
     changed.manifest = replace(state.manifest, parameters=dict(parameters))
     is_known = all(name in state.manifest.ranges for name in names) and len(names) < 2
     if not state.manifest.unstable and (may_read or is_known) and (text := growing(stencil, changed)):
@@ -91,7 +91,7 @@ def growing(stencil: Stencil, state: State) -> str | None:
     """Return an error message if waves grow in a run, and None if no wave grows. All fields of the run must have
     values."""
     manifest = state.manifest
-    names = [entry.name for entry in manifest.static]
+    names = [entry.name for entry in manifest.given]
     if len(names) <= _MAX_COMBINED and all(name in manifest.ranges for name in names):
         ends = corners({name: manifest.ranges[name] for name in names})
         text = _judged(stencil, manifest, ends)

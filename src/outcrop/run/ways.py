@@ -142,7 +142,7 @@ class _Meters:
         key = is_forward, bool(problem.histories), is_recomputed
         if key not in self._known:
             derived = task.derived_for(is_recomputed)
-            stencil = derived.stencil if is_forward else derived.adjoint.stencil
+            stencil = self._setup.kernel_stencil if is_forward else derived.adjoint.stencil
             states = None if is_forward else task.states(is_recomputed)
             unlisted = task.problem if is_forward else task.adjoint(is_recomputed)
             kernel = compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
@@ -192,7 +192,7 @@ def choose_here(
         if given is not None and given < most:
             most, why = given, f"the limit is {format_bytes(given)}"
         less = min(less, most)
-    work = work_per_update(setup.stencil)
+    work = work_per_update(setup.kernel_stencil)
     worth = RUNS * task.problem.cells * task.problem.levels * work >= WORTH_MEASURING_UPDATES
     machine = machine_for(settings, setup.directories, task.problem, min(budgets), not is_plan and worth)
     limits = Limits(*budgets, most, why, less, settings.scheme, settings.given)

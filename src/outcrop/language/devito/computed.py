@@ -1,7 +1,9 @@
 """Static fields that a run needs but the user does not give.
 
-A computed field holds the values of a term that never changes and that no kernel computes, such as cos(theta). The
-values are computed once, in float64, from the values of Devito's functions. A region is 1 in the cells of a box, and 0
+A computed field holds the values of a term that never changes and that no kernel computes, such as sinh(theta), or of
+a function that reads several cells, such as the cosine of a mean of theta. The values are computed once, in float64,
+from the values of Devito's functions. Functions that kernels can compute, such as cos(theta), are not replaced here,
+because a run computes them once anyway (language/static_terms.py). A region is 1 in the cells of a box, and 0
 in all other cells.
 """
 
@@ -94,6 +96,11 @@ class StaticFields:
             self.computed[expression] = ComputedField(name, expression, known, self.values)
         load: sympy.Expr = Field(self.computed[expression].name)[base]
         return load
+
+    def between(self, node: Any, reads: Mapping[Any, Access]) -> sympy.Expr | None:
+        """Return the replacement of a term that reads several cells or no cell, as `term` does. Return None for a term
+        that reads one cell."""
+        return None if len({reads[one].offset for one in node.atoms(Indexed)}) == 1 else self.term(node, reads)
 
     def region(self, box: Box) -> sympy.Expr:
         """Return the value that is 1 in the cells of a box, and 0 in all other cells."""

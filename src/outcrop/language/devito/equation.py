@@ -86,7 +86,8 @@ class FieldUpdate:
     `box` is None. `reads` describes each Indexed of the expression. An update can continue an earlier update of the
     same field: it reads the result of the earlier update in the same cell. `earlier` is the earlier update, or None.
     The `version` of the first update of a field in a step is 1. If `copied` is given, the update copies this value, and
-    has no expression. `direction` is 1, or -1 if the equations run backward in time."""
+    has no expression. `direction` is 1, or -1 if the equations run backward in time. `base` is the index of the
+    computed cell along each axis (`Cell`)."""
 
     where: str
     position: int
@@ -98,6 +99,7 @@ class FieldUpdate:
     earlier: FieldUpdate | None = None
     version: int = 1
     copied: Access | None = None
+    base: tuple[Any, ...] = ()
 
     @property
     def field(self) -> str:
@@ -185,7 +187,7 @@ def updates_of(lines: LoweredEquation, grid: Any, direction: int) -> Iterator[Fi
         expression, reads = one.rhs, reads_of(place, one.rhs, cell)
         if one.is_Reduction:
             expression, reads = one.lhs + one.rhs, {**reads, one.lhs: target}
-        yield FieldUpdate(place, lines.position, target.function, expression, reads, direction, box)
+        yield FieldUpdate(place, lines.position, target.function, expression, reads, direction, box, base=base)
 
 
 def _rows(equation: Any, grid: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -17,19 +18,31 @@ from outcrop.language.symbols import Parameter
 _MAX_SHOWN = 80  # characters
 _KEPT = (sympy.Abs, sympy.Min, sympy.Max)
 _SLOW = (sympy.atan, *FUNCTIONS)
-"""Functions that kernels can compute. If their value never changes, it is computed only once."""
+"""Functions that kernels can compute. A run computes them only once if their value never changes
+(language/static_terms.py). If such a function reads several cells, a computed field replaces it here."""
 
 
 @dataclass(frozen=True)
 class SymbolValues:
-    """The values of symbols. The grid's spacings become numbers. Therefore products with equal spacings are computed
-    only once. The time step and Constants become Parameters. `constants` maps names to the Constants that the
-    expressions contain. `given` contains the numbers that the `subs` of an Operator set."""
+    """The values of symbols. The lengths of the grid, such as its spacings, become numbers. Therefore products with
+    equal spacings are computed only once. The time step and Constants become Parameters. `constants` maps names to the
+    Constants that the expressions contain. `given` contains the numbers that the `subs` of an Operator set."""
 
     grid: Any
     dt: float
     constants: dict[str, Any] = field(default_factory=dict)
     given: Mapping[Any, float] = field(default_factory=dict)
+
+    @cached_property
+    def _lengths(self) -> dict[Any, Any]:
+        """The spacings, the origin and the numbers of cells of the grid, and the indices of its first and last cells.
+        """
+        grid = self.grid
+        found = dict(zip(grid.spacing_symbols, grid.spacing, strict=True))
+        found |= dict(zip(grid.origin_symbols, grid.origin, strict=True))
+        for dimension, extent in zip(grid.dimensions, grid.shape, strict=True):
+            found |= {dimension.symbolic_size: extent, dimension.symbolic_min: 0, dimension.symbolic_max: extent - 1}
+        return found
 
     def of(self, symbol: Any) -> sympy.Expr | None:
         """Return the number or Parameter for a symbol, or None if the symbol is unknown."""
@@ -37,9 +50,8 @@ class SymbolValues:
             return number(sympy.Float(self.given[symbol]))
         if symbol == self.grid.time_dim.spacing:
             return Parameter(str(symbol), self.dt)
-        spacings = dict(zip(self.grid.spacing_symbols, self.grid.spacing, strict=True))
-        if symbol in spacings:
-            return number(sympy.Float(float(spacings[symbol])))
+        if symbol in (lengths := self._lengths):
+            return number(sympy.Float(float(lengths[symbol])))
         if getattr(symbol, "is_Constant", False):
             self.constants[str(symbol.name)] = symbol
             return Parameter(str(symbol.name), _value_of(symbol))
@@ -67,12 +79,16 @@ def number(value: Any) -> sympy.Expr:
 class Conversion:
     """Converts the expressions of one equation. `leaf` returns the replacement of an Indexed. `once` returns the
     replacement of a term that no kernel computes but whose value never changes (computed.py), or None if the value
-    changes. `where` names the equation in messages."""
+    changes. `between` does the same for a term that a kernel can compute, but only if the term reads several cells or
+    no cell. `positions` contains the replacements of dimensions, whose values are indices of cells and the number of
+    the time. `where` names the equation in messages."""
 
     where: str
     values: SymbolValues
     leaf: Callable[[Any], sympy.Expr]
     once: Callable[[Any], sympy.Expr | None] = lambda node: None
+    between: Callable[[Any], sympy.Expr | None] = lambda node: None
+    positions: Mapping[Any, sympy.Expr] = field(default_factory=dict)
 
     def convert(self, node: Any) -> sympy.Expr:
         """Convert the expression `node`. Raises InputError if no kernel can compute a term. The message contains this
@@ -83,7 +99,7 @@ class Conversion:
             return number(node)
         if (kept := self._in_kernel(node)) is not None:
             return kept
-        known = self.values.of(node) if node.is_Symbol else self.once(node)
+        known = self.positions.get(node, self.values.of(node)) if node.is_Symbol else self.once(node)
         if known is None:
             raise InputError(f"{self.where}: {shown(node)} {_why(node)}")
         return known
@@ -103,7 +119,7 @@ class Conversion:
                 return kind(*map(self.convert, node.args))
         for kind in _SLOW:
             if isinstance(node, kind):
-                known = self.once(node)
+                known = self.between(node)
                 return kind(*map(self.convert, node.args)) if known is None else known
         return None
 
@@ -112,7 +128,7 @@ class Conversion:
         if exponent.is_Float and float(2 * exponent).is_integer():
             exponent = sympy.Rational(int(2 * exponent), 2)
         whole = exponent.is_Integer or abs(exponent) == sympy.Rational(1, 2)
-        if not whole and base.has(AppliedUndef) and (known := self.once(node)) is not None:
+        if not whole and base.has(AppliedUndef) and (known := self.between(node)) is not None:
             return known
         return base**exponent
 
@@ -144,8 +160,10 @@ def _cancels(factor: sympy.Expr, term: sympy.Expr) -> bool:
 
 
 def _why(node: Any) -> str:
+    if getattr(node, "is_Stepping", False):
+        return "has no value; for the number of the time, write grid.time_dim"
     if getattr(node, "is_Dimension", False):
-        return "is a position in the grid or a time; keep what depends on it in a Function"
+        return "is not a position of the cells that are computed here; keep what depends on it in a Function"
     if node.is_Symbol:
         return "has no value; make it a Constant"
     return f"cannot be computed for values that change; there are {SUPPORTED}"

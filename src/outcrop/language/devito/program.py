@@ -4,7 +4,7 @@ Lowered has a stencil and all other data that a run needs."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import devito
@@ -15,7 +15,7 @@ from devito.operations.interpolators import Interpolation, UnevaluatedSparseOper
 from devito.symbolics import retrieve_functions
 from devito.types import Eq
 
-from outcrop.axes import grid_shape, inside
+from outcrop.axes import NAMES, PLACES, grid_shape, inside
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import FIXED, as_boundary
 from outcrop.language.devito.computed import StaticFields
@@ -36,10 +36,11 @@ from outcrop.language.devito.points import PointOperation, Points, check_order
 from outcrop.language.devito.snapshots import is_kept, kept_of, saved_steps
 from outcrop.language.devito.stages import Stages, stages_of
 from outcrop.language.library.differences import as_size
+from outcrop.language.lower import Position
 from outcrop.language.schema import as_finite, as_number
 from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import Field, Stencil
-from outcrop.language.symbols import Signal
+from outcrop.language.symbols import Signal, t
 
 _MAX_DEPTH = 20
 _MAX_TIME = 2**40
@@ -80,10 +81,14 @@ def from_devito(
     text = "; ".join(" ".join(str(one).split()) for one in operations if isinstance(one, Eq))
     text = text if len(text) < _MAX_TEXT else text[:_MAX_TEXT] + "..."
     statics = StaticFields(values, frozenset(one.field for one in updates), _names(stages))
-    stencil, left_out = _stencil(name, stages, statics, text, sides is None)
-    stencil = _with_last(stencil, list(statics.states.values()))
-    padding = (0, 0, 0) if left_out is None else _padding(stencil, left_out)
     start = _first_time(updates, operations, direction) if first_time is None else first_time
+    origin = _Origin((0, 0, 0), start, direction)
+    stencil, left_out = _stencil(name, stages, statics, text, sides is None, origin)
+    padding = (0, 0, 0) if left_out is None else _padding(stencil, left_out)
+    if stencil.positions and any(padding):
+        moved = replace(origin, padding=padding)
+        stencil, _ = _stencil(name, stages, statics, text, sides is None, moved)
+    stencil = _with_last(stencil, list(statics.states.values()))
     points = Points(grid, values, padding, start, direction, statics.changing)
     injections, samplings, extra = _points(operations, updates, points)
     functions = {read.field: read.function for update in updates for read in update.reads.values()} | extra
@@ -91,7 +96,7 @@ def from_devito(
     older = {one.field: one.function for one in stages.updates if isinstance(one.function, OlderValues)}
     receivers = _receivers(operations)
     sources = [one.interpolator.sfunction for one in operations if isinstance(one, Inject)]
-    signals = {name: functions[name] for name in stencil.signals}
+    signals = {name: functions[name] for name in stencil.given_signals}
     _require_fields(stencil, injections, samplings)
     names = [field.name for field in stencil.fields]
     return Lowered(
@@ -188,8 +193,27 @@ def _first_time(updates: Sequence[FieldUpdate], operations: Sequence[Any], direc
     return max(0, min(map(int, lengths), default=1) - 1 - back)
 
 
+@dataclass(frozen=True)
+class _Origin:
+    """The cell of the arrays and the time from which Devito counts. The first cell of Devito's grid has the index
+    `padding` in the arrays of a run. Step 0 has Devito's number `first_time`, and step k has the number `first_time` +
+    k * `direction`."""
+
+    padding: tuple[int, int, int]
+    first_time: int
+    direction: int
+
+    def positions(self, update: FieldUpdate, grid: Any) -> dict[Any, sympy.Expr]:
+        """Return the values of the dimensions in the expression of an update: the index of the computed cell, and the
+        number of the time."""
+        found: dict[Any, sympy.Expr] = {grid.time_dim: self.first_time + self.direction * t}
+        axes = zip(update.base, NAMES[grid.dim], PLACES[grid.dim], strict=True)
+        found |= {one: Position(axis) - self.padding[place] for one, axis, place in axes if one.is_Symbol}
+        return found
+
+
 def _stencil(
-    name: str, stages: Stages, statics: StaticFields, text: str, has_halo: bool
+    name: str, stages: Stages, statics: StaticFields, text: str, has_halo: bool, origin: _Origin
 ) -> tuple[Stencil, tuple[int, int, int] | None]:
     """Return the stencil, and the number of cells at both ends of each axis that no equation computes and that lie in
     the rim. The number is None if the arrays have no padding."""
@@ -197,10 +221,10 @@ def _stencil(
     edges = _edges(stages, grid) if has_halo else None
     if edges is not None and any(edges):
         free = Stages(tuple(replace(one, box=None) for one in stages.updates), stages.numbers)
-        stencil = _made(name, free, statics, text)
+        stencil = _made(name, free, statics, text, origin)
         if all(edge <= radius for edge, radius in zip(edges, stencil.radii, strict=True)):
             return stencil, edges
-    return _made(name, stages, statics, text), (0, 0, 0) if has_halo else None
+    return _made(name, stages, statics, text, origin), (0, 0, 0) if has_halo else None
 
 
 def _with_last(stencil: Stencil, names: Sequence[str]) -> Stencil:
@@ -249,14 +273,16 @@ def _boxes(stages: Stages) -> dict[str, tuple[Box | None, ...]]:
     return found
 
 
-def _made(name: str, stages: Stages, statics: StaticFields, text: str) -> Stencil:
+def _made(name: str, stages: Stages, statics: StaticFields, text: str, origin: _Origin) -> Stencil:
     found: list[dict[Field, sympy.Expr]] = [{} for _ in range(max(stages.numbers) + 1)]
     for update, stage in zip(stages.updates, stages.numbers, strict=True):
-        found[stage][Field(update.field)] = _expression(update, stage, stages, statics)
+        found[stage][Field(update.field)] = _expression(update, stage, stages, statics, origin)
     return Stencil(name, found, text, ndim=statics.values.grid.dim)
 
 
-def _expression(update: FieldUpdate, stage: int, stages: Stages, statics: StaticFields) -> sympy.Expr:
+def _expression(
+    update: FieldUpdate, stage: int, stages: Stages, statics: StaticFields, origin: _Origin
+) -> sympy.Expr:
     """Convert the expression of an update in stage number `stage`. An access becomes a read of a field. If the stage
     needs the value before the field's latest update (`age` is 1), the access becomes a read of the field's `previous`.
     A function without space axes becomes a signal. Cells outside the update's box keep their value."""
@@ -265,7 +291,7 @@ def _expression(update: FieldUpdate, stage: int, stages: Stages, statics: Static
         if not access.offset:
             return Signal(access.field)
         if update.earlier is not None and update.continues(access):
-            return _expression(update.earlier, stage, stages, statics)
+            return _expression(update.earlier, stage, stages, statics, origin)
         field = Field(access.field)
         if is_saved(access.function) and access.field not in statics.changing:
             return statics.state(access.function, access.shift * update.direction, access.offset)
@@ -275,13 +301,14 @@ def _expression(update: FieldUpdate, stage: int, stages: Stages, statics: Static
         return load(update.copied)
     conversion = Conversion(
         update.where, statics.values, lambda indexed: load(update.reads[indexed]),
-        lambda node: statics.term(node, update.reads),
+        lambda node: statics.term(node, update.reads), lambda node: statics.between(node, update.reads),
+        origin.positions(update, statics.values.grid),
     )  # fmt: skip
     inner = conversion.convert(update.expression)
     if update.box is None:
         return inner
     if update.earlier is not None:
-        outer = _expression(update.earlier, stage, stages, statics)
+        outer = _expression(update.earlier, stage, stages, statics, origin)
     else:
         kept = Access(update.function, int(update.version > 1), (0,) * len(update.box), update.version - 1)
         outer = load(kept)

@@ -17,6 +17,7 @@ for one cell, `cell` is the type of a number and `word` the type of its bits. Th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from outcrop.language.functions import recipes
@@ -92,3 +93,12 @@ def _definition(name: str, dtype: str, lanes: int) -> Iterator[str]:
     yield from lines.lines
     yield f"  return {result.name};"
     yield "}"
+
+
+@cache
+def operations_of(name: str) -> int:
+    """Return about how many operations a function performs on a value. Conversions to bits are not counted."""
+    lines = Lines("float32", 1)
+    RECIPES[name](lines, *(Text(lines, f"a{number}") for number in range(FUNCTIONS[name])))
+    # the operations inside `rarely` have a deeper indent
+    return sum(one.startswith("  const") and "_of(" not in one for one in lines.lines)

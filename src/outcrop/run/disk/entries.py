@@ -217,6 +217,14 @@ class PaceEntry:
     not_finite: dict[Name, Count] = member(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ComputedFrom:
+    """The stamps of the static fields and the values of the parameters from which a computed field was computed."""
+
+    stamps: dict[Name, Checksum]
+    parameters: dict[Name, float]
+
+
 def static_fields(stencil: Stencil) -> list[str]:
     """Return the names of the fields that steps only read."""
     return [one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if storage.is_static]
@@ -227,14 +235,20 @@ def updated_fields(stencil: Stencil) -> list[str]:
     return [one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if not storage.is_static]
 
 
-def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[ArrayEntry, ...]:
+def arrays_of(
+    stencil: Stencil, states: StatesEntry | None = None, kernel: Stencil | None = None
+) -> tuple[ArrayEntry, ...]:
     """Return the arrays of a stencil, in the order of its fields. The arrays of the state come first. An array of
     previous values follows the array of its field. The arrays of fields that steps only read come next. Fields with
     values from `states` have no array. If passes compute states of the forward run again, the fields that only the
-    forward steps read come last."""
+    forward steps read come last.
+
+    `kernel` is the stencil with computed fields, if the run has such fields (language/static_terms.py). Its static
+    fields then replace those of the stencil. Static fields that no pass reads come last."""
     state, static = [], []
     without = {one.name for one in states.fields} if states else set()
-    for field, storage in zip(stencil.fields, stencil.storage, strict=True):
+    passes = kernel or stencil
+    for field, storage in zip(passes.fields, passes.storage, strict=True):
         if field.name in without:
             continue
         if storage.is_static:
@@ -247,6 +261,9 @@ def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[Arra
     if forward is not None:
         known = {one.name for one in static}
         static += [ArrayEntry(name, True) for name in static_fields(forward) if name not in known]
+    if kernel is not None:
+        known = {one.name for one in static}
+        static += [ArrayEntry(name, True) for name in static_fields(stencil) if name not in known | without]
     return (*state, *static)
 
 

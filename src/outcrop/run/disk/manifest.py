@@ -32,6 +32,7 @@ from outcrop.run.disk.entries import (
     ArrayEntry,
     BeforeEntry,
     Checksum,
+    ComputedFrom,
     Count,
     FolderName,
     Identity,
@@ -107,7 +108,8 @@ class Description:
 
     `axes` contains the names that Devito's dimensions have, or is empty if the axes have the names of the stencil's
     axes. If `part` is given, the arrays have only the rows and planes of one rank. `boundary` is still the boundary of
-    the whole grid."""
+    the whole grid. `computed` maps the names of computed fields to their terms (language/static_terms.py), in JSON
+    form. `stencil` does not contain these fields."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -129,6 +131,7 @@ class Description:
     states: StatesEntry | None = None
     part: PartEntry | None = None
     axes: Annotated[tuple[Name, ...], Meta(max_length=3)] = ()
+    computed: dict[Name, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def layout(self) -> PlaneLayout:
@@ -216,6 +219,11 @@ class Description:
         return tuple(entry for entry in self.arrays if entry.is_static)
 
     @property
+    def given(self) -> tuple[ArrayEntry, ...]:
+        """The arrays that are only read and whose values come from the user, and not from other fields."""
+        return tuple(entry for entry in self.static if entry.name not in self.computed)
+
+    @property
     def copies(self) -> tuple[tuple[ArrayEntry, int], ...]:
         """All stored copies, as (array, number of the copy): the first copies of the state, the second copies, then the
         arrays that are only read."""
@@ -244,7 +252,8 @@ class Manifest(Description):
     these checksums to find out whether its residuals have changed. In other runs, `begun` is None. If the run is a
     part, `before` describes the previous generation, because the part may have to go back to it
     (run/ranks/agreement.py). `before` is None in other runs, and in the first generation. `pace` describes the progress
-    of the latest call of `run`, or is None before the first call."""
+    of the latest call of `run`, or is None before the first call. `computed_from` has an entry for each computed field
+    that has been computed."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -258,6 +267,7 @@ class Manifest(Description):
     begun: dict[Shown, Checksum] | None = None
     before: BeforeEntry | None = None
     pace: PaceEntry | None = None
+    computed_from: dict[Name, ComputedFrom] = field(default_factory=dict)
     format: int = field(default=FORMAT)
 
     @property
@@ -338,7 +348,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest. Members that earlier versions of Outcrop did not write get default values."""
     content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None,
-               "axes": [], **content}  # fmt: skip
+               "axes": [], "computed": {}, "computed_from": {}, **content}  # fmt: skip
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -383,6 +393,8 @@ def _check_derived(manifest: Manifest) -> None:
         and (len(manifest.coordinates.spacing), len(manifest.coordinates.origin)) != (ndim, ndim),
         "begun": not (manifest.begun or {}).keys() <= set(names),
         "ranges": not manifest.ranges.keys() <= set(names),
+        "computed": not manifest.computed.keys() <= {entry.name for entry in manifest.static},
+        "computed_from": not manifest.computed_from.keys() <= manifest.computed.keys(),
         "taps: fields": not acquisition.fields <= fields,
         "taps: recompute": any(
             one.recompute and not (one.is_history and one.fields == tuple(entry.name for entry in manifest.state))

@@ -8,7 +8,10 @@ This table shows how new values are assigned to an array:
                             with copies of the other arrays
                             (in a run in place: overwritten)
     array only read         before the first step: written again,       written in place
-                            and without values in the meantime
+                            and without values in the meantime;
+                            fields that are computed from this
+                            array (language/static_terms.py) have
+                            no values until the next run begins
 
 An array has complete values as long as the manifest lists the array in `filled`. Indexing reads only the selected
 planes.
@@ -16,8 +19,12 @@ planes.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,10 +32,16 @@ from numpy.typing import DTypeLike, NDArray
 
 from outcrop.axes import Shape, axes_text, inside
 from outcrop.errors import CorruptionError, InputError, by_caller
-from outcrop.run.disk.manifest import NEW, READY, Description
-from outcrop.run.disk.planes import BUFFER_BYTES, PlaneSource, is_sparse
+from outcrop.language.program import Program, evaluate
+from outcrop.language.static_terms import Terms, fields_of, parameters_of
+from outcrop.language.stencil import Stencil
+from outcrop.run.disk.entries import ComputedFrom
+from outcrop.run.disk.manifest import NEW, READY, Description, Settings
+from outcrop.run.disk.planes import BUFFER_BYTES, Planes, PlaneSource, is_sparse
 from outcrop.run.disk.state import State
 
+PART_CELLS = 1 << 16
+"""The number of cells of a computed field that a thread computes at once. The intermediate values stay in its cache."""
 READ_ATTEMPTS = 3
 """The maximum number of attempts to read planes that another process overwrites."""
 
@@ -36,7 +49,7 @@ READ_ATTEMPTS = 3
 def require_fields(manifest: Description, filled: Collection[str]) -> None:
     """Raise InputError when a field that is only read has no values. `filled` contains the names of the arrays that
     have values."""
-    if missing := [entry.name for entry in manifest.static if entry.name not in filled]:
+    if missing := [entry.name for entry in manifest.given if entry.name not in filled]:
         names = " and ".join(missing)
         raise InputError(
             f"{manifest.stencil.get('name', 'this run')} reads {names}, which "
@@ -87,6 +100,57 @@ def complete(state: State, io: str = "auto", older_values: Mapping[str, tuple[st
                     _fill(state, {entry.name: planes.read}, io)
 
 
+def compute(
+    state: State, stencil: Stencil, terms: Terms, parameters: Mapping[str, float], settings: Settings
+) -> None:
+    """Write the values of the computed fields that have no values yet. Also write them again if they were computed from
+    other values of static fields or parameters. All static fields of the stencil must have values."""
+    with state.locked():
+        before, manifest = state.manifest.computed_from, state.manifest
+        wanted = {
+            name: ComputedFrom(
+                {field: manifest.filled[field] for field in fields_of(stencil, term)},
+                {one: float(parameters[one]) for one in parameters_of(stencil, term)},
+            )
+            for name, term in terms.items()
+        }
+        missing = [name for name, one in wanted.items() if before.get(name) != one or name not in manifest.filled]
+        if not missing:
+            return
+        state.change(computed_from={name: one for name, one in before.items() if name not in missing})
+        with ExitStack() as stack:
+            inputs = dict.fromkeys(field for name in missing for field in wanted[name].stamps)
+            arrays = {field: stack.enter_context(state.planes_of(field, settings.io)) for field in inputs}
+            pool = stack.enter_context(ThreadPoolExecutor(settings.threads))
+            scalars = [parameters[one.name] for one in stencil.parameters]
+            computed = {
+                name: partial(_planes_of, terms[name], stencil, arrays, scalars, manifest.dtype, pool)
+                for name in missing
+            }
+            _fill(state, computed, settings.io)
+        state.change(computed_from={name: one for name, one in wanted.items()})
+
+
+def _planes_of(
+    term: Program, stencil: Stencil, arrays: Mapping[str, Planes], scalars: Sequence[float], dtype: str,
+    pool: ThreadPoolExecutor, z0: int, z1: int,
+) -> NDArray[Any]:  # fmt: skip
+    """Return planes of a computed field. The operations are those of the kernel, so the values have the same bits."""
+    values = {field: arrays[field].read(z0, z1) for field in fields_of(stencil, term)}
+    shape = next(iter(values.values())).shape
+    rows = {field: one.reshape(-1) for field, one in values.items()}
+    found: NDArray[Any] = np.empty(math.prod(shape), dtype)
+
+    def one_part(first: int) -> None:
+        part = slice(first, first + PART_CELLS)
+        found[part] = evaluate(
+            term, lambda load: rows[stencil.fields[load.field].name][part], scalars, np.dtype(dtype).type
+        )[0]
+
+    list(pool.map(one_part, range(0, len(found), PART_CELLS)))
+    return found.reshape(shape)
+
+
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
     """Return a function that returns planes of the arrays on disk, which include the padding. These planes have zeros
     in the padding. The function `planes` returns planes of the user's grid."""
@@ -122,7 +186,7 @@ def _begin(
     needed = {entry.field for entry in manifest.state}
     if manifest.phase != NEW and not needed <= values.keys():
         state.require_whole()  # raises StorageError, because `values` replaces only a part of the lost state
-    state.begin_filling(static)
+    state.begin_filling([*static, *_depending(state, static)])
     state.begin_writing()
     for name, source in values.items():
         _write(state, name, 1 - manifest.current, source, io)
@@ -135,10 +199,15 @@ def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
     """Write arrays in place. During the writes, the manifest lists these arrays as arrays without values."""
     if not values:
         return
-    state.begin_filling(list(values))
+    state.begin_filling([*values, *_depending(state, values)])
     for name, source in values.items():
         _write(state, name, state.manifest.current, source, io)
     state.end_filling(list(values))
+
+
+def _depending(state: State, names: Collection[str]) -> list[str]:
+    """Return the names of the computed fields that were computed from one of these fields."""
+    return [name for name, one in state.manifest.computed_from.items() if not one.stamps.keys().isdisjoint(names)]
 
 
 def _replace(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
