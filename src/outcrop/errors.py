@@ -28,6 +28,11 @@ class InputError(OutcropError):
     """The request cannot be fulfilled. The message says which value is wrong and which values are right."""
 
 
+class WrongTypeError(InputError, TypeError):
+    """A Python program uses an object or an argument in a way that is not possible, such as an unknown keyword. This
+    error is also a TypeError, because Python, SymPy and NumPy expect a TypeError in these cases."""
+
+
 class BudgetError(InputError):
     """The memory budget is too small. The message gives the smallest budget that works."""
 

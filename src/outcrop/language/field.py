@@ -51,9 +51,11 @@ class _NotAValue(ABC):
             f"({name}[0, 0] on two axes, {name}[0] on one axis)"
         )
 
-    # SymPy calls `_sympy_` to convert an operand, NumPy calls `__array_ufunc__`, and the module math calls `__float__`
+    # SymPy calls `_sympy_` to convert an operand. NumPy calls `__array_ufunc__` and `__array_function__`. The module
+    # math calls `__float__`.
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
-    __rpow__ = __neg__ = __abs__ = _sympy_ = __array_ufunc__ = __float__ = _refuse
+    __rpow__ = __neg__ = __abs__ = __gt__ = __ge__ = __lt__ = __le__ = _refuse
+    _sympy_ = __array_ufunc__ = __array_function__ = __float__ = _refuse
 
 
 @dataclass(frozen=True)
