@@ -481,7 +481,7 @@ def require_plan(setup: Setup) -> None:
         if states is None:
             raise
         again = f", or run forward again with history={found}" if (found := _fitting_history(setup, states)) else ""
-        raise BudgetError(f"{error}; give a larger memory={again}") from None
+        raise BudgetError(f"{error}; give a larger {by_caller('--memory', 'memory=')}{again}") from None
 
 
 def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:

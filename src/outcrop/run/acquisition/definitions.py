@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.axes import NAMES, PLACES, Shape, grid_shape
 from outcrop.durable import Buffer, Directory
-from outcrop.errors import CorruptionError, InputError, StorageError, os_errors_as, shown
+from outcrop.errors import CorruptionError, InputError, StorageError, by_caller, os_errors_as, shown
 from outcrop.language.boundary import Boundary
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
 from outcrop.language.stencil import Stencil
@@ -246,7 +246,7 @@ def _all_snapshots(grid: Grid, given: Sequence[Any], more: Sequence[SnapshotsEnt
     for entry in (*more, *(_snapshots(grid, one) for one in given)):
         if entry.name in found:
             which = f"two have the name {entry.name!r}" if entry.name else "at most one can be without a name"
-            raise InputError(f"snapshots: {which}; give oc.Snapshots(..., name=...)")
+            raise InputError(f"snapshots: {which}; give " + by_caller("another `name`", "oc.Snapshots(..., name=...)"))
         found[entry.name] = entry
     taken = {*grid.updated, *RESERVED[len(grid.shape)]}
     for name in found:
@@ -262,7 +262,7 @@ def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
         raise InputError(f"snapshots: name {shown(given.name)} must be letters, digits and _, such as 'side'")
     require_short_name("snapshots", given.name)
     if given.name == HISTORY:
-        raise InputError(f"snapshots: name {HISTORY!r} is reserved for run(history=...); choose another")
+        raise InputError(f"snapshots: name {HISTORY!r} is reserved for the history of a run; choose another")
     fields = _fields(grid, "snapshots", given.fields)
     for name in fields:
         if name in RESERVED[len(grid.shape)]:
@@ -314,7 +314,8 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
     slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
     if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):
         axes = ", ".join(NAMES[len(grid.shape)])
-        raise InputError(f"snapshots: box {shown(box)} must be a slice for each axis: {axes}")
+        pair = by_caller("[begin, end]", "a slice")
+        raise InputError(f"snapshots: box {shown(box)} must be {pair} for each axis: {axes}")
     found = []
     for axis, one, n, pad in zip(NAMES[len(grid.shape)], slices, grid.shape, grid.padding, strict=True):
         try:
@@ -323,7 +324,8 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
             raise InputError(f"snapshots: box {shown(one)} along {axis} must have whole numbers") from None
         beyond = any(place is not None and not -n <= place <= n for place in (one.start, one.stop))
         if step != 1 or begin >= end or beyond:
-            raise InputError(f"snapshots: box {shown(one)} along {axis} is not a range within 0 to {n} with step 1")
+            step = by_caller("", " with step 1")
+            raise InputError(f"snapshots: box {shown(one)} along {axis} is not a range within 0 to {n}{step}")
         found.append((begin + pad, end + pad))
     return tuple(found)
 

@@ -107,8 +107,9 @@ def require_shape(array: InputArray, shape: Shape | None, is_option: bool = True
         grid = f"is {tuple(shape)} {ORDERS[len(shape)]}{also}"
     else:
         grid = f"{tuple(shape)} has {axes_text(len(shape))}"
-    written = "write FILE@resample, or " if is_option else ""
-    remedy = f"to interpolate {written}use oc.resample" if can_lift(array, len(shape)) else "take a slice"
+    written = "write FILE@resample" if is_option else by_caller("save it as FILE.npy, and write FILE.npy@resample", "")
+    ways = [one for one in (written, by_caller("", "use oc.resample")) if one]
+    remedy = f"to interpolate {', or '.join(ways)}" if can_lift(array, len(shape)) else "take a slice"
     raise InputError(f"{array.name} has shape {array.shape}, the grid {grid}; {remedy}")
 
 
@@ -224,7 +225,8 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
     elif len(stencil.fields) == 1:
         pairs = [(names[0], init)]
     else:
-        raise InputError(f"init: {stencil.name} has several fields; give values by name, such as {{{names[0]!r}: ...}}")
+        example = by_caller(f"{{ {names[0]} = ... }}", f"{{{names[0]!r}: ...}}")
+        raise InputError(f"init: {stencil.name} has several fields; give values by name, such as {example}")
     found: dict[str, object] = {}
     for name, value in pairs:
         if name not in names:
