@@ -27,12 +27,19 @@ ENDS = st.none() | st.integers(-13, 13)
 def test_boxes_are_slices_of_numpy(
     boxes: list[list[tuple[int | None, int | None]]], has_whole: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Checks boxes with any ends. Boxes may be empty, overlap, and have fewer slices than the grid has axes."""
+    """Checks boxes with any ends. Boxes may overlap, and have fewer slices than the grid has axes. A box without cells
+    is refused."""
     targets = [U.box[tuple(slice(*ends) for ends in one)] for one in boxes]
     updates: dict[Any, Any] = {target: 10 + number for number, target in enumerate(targets)}
     updates |= {U: 5} if has_whole else {}
     stencil = oc.Stencil("boxes", updates, ndim=3)
-    sim = oc.Simulation(stencil, SHAPE, "float64", tmp_path_factory.mktemp("boxes") / "run.oc", memory="16MiB")
+    place = tmp_path_factory.mktemp("boxes") / "run.oc"
+    if not all(np.zeros(SHAPE)[tuple(slice(*ends) for ends in one)].size for one in boxes):
+        with pytest.raises(InputError, match=r"boxes: the box u\[.*\] contains no cell of the grid"):
+            oc.Simulation(stencil, SHAPE, "float64", place, memory="16MiB")
+        assert not place.exists()
+        return
+    sim = oc.Simulation(stencil, SHAPE, "float64", place, memory="16MiB")
     sim["u"] = 1.0
     sim.run(1, progress="none")
     expected = np.full(SHAPE, 5.0 if has_whole else 1.0)
@@ -66,6 +73,19 @@ def test_a_box_reads_the_cells_around_it(tmp_path: Path, boundary: str) -> None:
     outside = np.ones(shape, bool)
     outside[2:-3, 4:] = False
     assert np.array_equal(sim["u"][:][outside], new[outside])
+
+
+def test_boxes_without_cells_are_refused(tmp_path: Path) -> None:
+    """Checks that the message names the box, the axis and its size, also for the stable limit."""
+    dt = oc.Parameter("dt", 0.1)
+    stencil = oc.Stencil("room", {U: U[0, 0], U.box[2:, 20:30]: dt * U[0, 0]})
+    for shape, message in (((40, 20), "20 cells along x"), ((2, 40), "2 cells along y")):
+        with pytest.raises(InputError, match=rf"^room: the box u\[2:, 20:30\] contains no cell .* has {message}; "):
+            oc.Simulation(stencil, shape, directory=tmp_path / "run.oc")
+        with pytest.raises(InputError, match=message):
+            oc.stencils.stable_limit(stencil, {}, shape=shape)
+    assert oc.Simulation(stencil, (3, 21), directory=tmp_path / "run.oc").stencil == stencil
+    assert oc.Stencil.from_json(stencil.to_json()) == stencil and not list(tmp_path.iterdir())
 
 
 def test_boxes_that_cannot_be_are_refused() -> None:

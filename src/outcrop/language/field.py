@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -121,6 +122,13 @@ class FieldBox:
 
     field: Field
     ranges: tuple[tuple[int | None, int | None], ...]
+
+    def empty_axis(self, shape: Sequence[int]) -> int | None:
+        """Return the first axis along which the box contains no cell of a grid, or None if it contains cells."""
+        for axis, (ends, cells) in enumerate(zip(self.ranges, shape, strict=False)):
+            if not range(cells)[slice(*ends)]:
+                return axis
+        return None
 
     def __str__(self) -> str:
         sides = (":".join("" if one is None else str(one) for one in ends) for ends in self.ranges)

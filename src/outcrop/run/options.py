@@ -51,9 +51,9 @@ class Source:
     `values` has the shape (steps,) for one point, or (steps, points). After the last value, the source adds nothing.
     The value of a point is distributed over the cells around the point, with the weights of linear interpolation.
 
-    `scale` multiplies the values. `scale` is a number or an expression, such as dt**2 * v[0, 0, 0] ** 2. An expression
-    may use the stencil's parameters and, at offset 0, fields that are only read. The expression is evaluated at each
-    cell to which the source adds values.
+    `scale` multiplies the values. `scale` is a number, an expression such as dt**2 * v[0, 0, 0] ** 2, or a text such as
+    "dt**2 * v**2". An expression may use the stencil's parameters and, at offset 0, fields that are only read. The
+    expression is evaluated at each cell to which the source adds values.
     """
 
     field: str

@@ -422,6 +422,7 @@ def _whole(stencil: Stencil, shape: Sequence[int] | None) -> GridShape | None:
     sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     if len(sizes) != stencil.ndim or not all(isinstance(one, Integral) and one > 0 for one in sizes):
         raise InputError(f"shape {shown(shape)} is not the shape of a grid of {axes_text(stencil.ndim)}")
+    stencil.require_boxes(sizes)
     return grid_shape(sizes)
 
 

@@ -24,7 +24,7 @@ from outcrop.axes import NAMES, PLACES, Shape, grid_shape
 from outcrop.durable import Buffer, Directory
 from outcrop.errors import CorruptionError, InputError, StorageError, by_caller, os_errors_as, shown
 from outcrop.language.boundary import Boundary
-from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
+from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, read_factor, spread
 from outcrop.language.stencil import Stencil
 from outcrop.run.disk.acquisition_files import Definitions, damage_of
 from outcrop.run.disk.contents import ACQUISITION, RESERVED
@@ -180,6 +180,14 @@ def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
 
     from outcrop.language.lower import lower
 
+    names = [one.name for one in grid.stencil.fields]
+    static = [one for one in names if one not in grid.updated]
+    parameters = [one.name for one in grid.stencil.parameters]
+    if isinstance(given, str):
+        try:
+            given = read_factor(given, parameters, static, grid.stencil.ndim)
+        except InputError as error:
+            raise InputError(f"{what}: scale {shown(given)}: {error}") from None
     try:
         expression = sympy.sympify(given, strict=True)
     except Exception:  # a SympifyError, or an error of any type from a user's class
@@ -188,9 +196,6 @@ def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
         raise InputError(f"{what}: scale {shown(given)} is neither a number nor an expression")
     if expression.has(sympy.nan, sympy.oo, sympy.zoo, sympy.I, -sympy.oo):
         raise InputError(f"{what}: scale {shown(given)} must be real and finite")
-    names = [one.name for one in grid.stencil.fields]
-    static = [one for one in names if one not in grid.updated]
-    parameters = [one.name for one in grid.stencil.parameters]
     for symbol in expression.free_symbols:
         if symbol.name not in parameters:
             raise InputError(f"{what}: scale has {symbol}; the stencil's parameters are: {', '.join(parameters)}")
