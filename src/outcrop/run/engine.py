@@ -44,7 +44,7 @@ from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
-from outcrop.run.joint_plan import choose_plan, machine_for
+from outcrop.run.joint_plan import choose_plan, machine_for, require_machine_memory
 from outcrop.run.progress import part_of_stage
 from outcrop.run.setup import Setup
 from outcrop.run.user_values import decode_signals
@@ -199,6 +199,8 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
     problem, description = setup.problem(steps, first_step), setup.description
     settings, stencil, states = description.settings, setup.stencil, description.states
     budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
+    if may_write:  # a plan alone can be for another machine
+        require_machine_memory(budget_bytes)
     if scheme != "auto":
         find_scheme(scheme)
     sides = Boundary(*problem.kernel_sides)  # type: ignore[arg-type]

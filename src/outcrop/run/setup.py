@@ -38,7 +38,7 @@ from outcrop.run.disk.entries import PartEntry, StateField, StatesEntry, arrays_
 from outcrop.run.disk.layout import PlaneLayout, make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
 from outcrop.run.disk.state import State
-from outcrop.run.inputs.initial import cache_within, make_source, shape_of_files, values_by_name
+from outcrop.run.inputs.initial import cache_within, constant_ranges, make_source, shape_of_files, values_by_name
 from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.joint_plan import choose_cuts
 from outcrop.run.options import RunOptions
@@ -58,7 +58,7 @@ from outcrop.run.ranks.part import (
     version,
 )
 from outcrop.run.ranks.whole import AllParts
-from outcrop.run.stable import refuse_unstable, refuse_unstable_change
+from outcrop.run.stable import refuse_unstable, refuse_unstable_change, refuse_unstable_plan
 from outcrop.run.user_values import as_flag, as_whole_number, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
 from outcrop.tiers.discover import BINDS, lay_out
@@ -381,8 +381,8 @@ def settings_of(options: RunOptions) -> Settings:
     if bind not in BINDS:
         raise InputError(f"bind {bind!r} is unknown; there are {', '.join(BINDS)}")
     lay_out(threads, bind)
-    memory = DEFAULT_MEMORY if options.memory is None else options.memory
-    budget_bytes = parse_memory(memory, discover.memory_bytes())
+    whole, memory = discover.memory_bytes(), options.memory
+    budget_bytes = min(parse_bytes(DEFAULT_MEMORY), whole) if memory is None else parse_memory(memory, whole)
     return Settings(budget_bytes, threads, scheme, io, bind, as_sizes(options.sizes).to_dict())
 
 
@@ -568,7 +568,9 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
             )
     initial = Initial(options, budget_bytes)
     what = definition_of(options, initial.shape)
-    initial.by_name(what.stencil, what.shape)
+    ranges = constant_ranges(initial.by_name(what.stencil, what.shape))
+    if not as_flag(options.unstable, "unstable"):
+        refuse_unstable_plan(what.stencil, what.parameters, what.shape, ranges)
     layout = make_layout(grid_shape(what.shape), what.dtype)
     problem = as_problem(what.stencil, layout, as_steps(options.steps), what.boundary, bool(options.in_place))
     declared.update_rate(problem, threads)

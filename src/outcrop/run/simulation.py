@@ -37,6 +37,7 @@ from outcrop.run.disk.values import FieldView, assign, own_rows, padded, require
 from outcrop.run.engine import Prepared, prepare
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all, scan_finite
 from outcrop.run.inputs.input_array import InputArray
+from outcrop.run.joint_plan import require_machine_memory
 from outcrop.run.opening import needs_to_move, open_run, require_alone, take_parts
 from outcrop.run.options import History, OnSnapshot, RunOptions, checks_keywords, takes_options
 from outcrop.run.passes import execute
@@ -303,6 +304,7 @@ class Simulation(Described):
         elif self._state is not None:
             assign(self._state, planes, io)
         else:
+            require_machine_memory(self.memory_bytes)
             # The manifest contains the target step from the beginning. Therefore a run that is killed after its first
             # commit can be resumed.
             steps = self._prepared[-1].problem.steps if self._prepared else setup.steps or 0

@@ -157,7 +157,7 @@ def read_all(sources: Iterable[PlaneSource], layout: PlaneLayout) -> None:
 
 
 def _zeros(shape: Shape) -> InputArray:
-    return InputArray("zeros", shape, lambda z0, z1: np.zeros((z1 - z0, *shape[1:]), np.float32))
+    return InputArray("zeros", shape, lambda z0, z1: np.zeros((z1 - z0, *shape[1:]), np.float32), constant=0.0)
 
 
 def _constant(shape: Shape, value: object) -> InputArray:
@@ -165,7 +165,16 @@ def _constant(shape: Shape, value: object) -> InputArray:
     require_real("the value", number.dtype)
     if not np.isfinite(number):
         raise InputError(f"the value {shown(value)} must be a finite number")
-    return InputArray("a constant", shape, lambda z0, z1: np.broadcast_to(number, (z1 - z0, *shape[1:])))
+
+    def planes(z0: int, z1: int) -> Array:
+        return np.broadcast_to(number, (z1 - z0, *shape[1:]))
+
+    return InputArray("a constant", shape, planes, constant=float(number))
+
+
+def constant_ranges(initial: Mapping[str, InputArray]) -> dict[str, tuple[float, float]]:
+    """Return the minimum and the maximum of the initial values that are the same in all cells."""
+    return {name: (one.constant, one.constant) for name, one in initial.items() if one.constant is not None}
 
 
 def _gaussian(shape: Shape) -> InputArray:
