@@ -30,7 +30,7 @@ WIDE_COLUMNS = 125
 LINE_SECONDS = 10.0
 """The time between two plain lines, in seconds."""
 
-STAGE_SECONDS = 2.0
+STAGE_SECONDS = 5.0
 """The minimum time of the work before the first pass for which a log has a line, in seconds."""
 
 KINDS = ("auto", "lines", "none")
