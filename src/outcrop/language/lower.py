@@ -64,7 +64,7 @@ class _Undecided:
     __slots__ = ()
 
     @property
-    def func(self) -> type[sympy.Basic]:
+    def func(self) -> Any:
         return _COMPARISON_OF[type(self)]
 
     @classmethod

@@ -67,7 +67,7 @@ def read_factor(text: str, parameters: Sequence[str], fields: Sequence[str], ndi
     import sympy
 
     def refused(node: ast.AST) -> InputError:
-        part = ast.get_source_segment(text, node) or text  # type: ignore[arg-type]
+        part = ast.get_source_segment(text, node) or text
         there = ", ".join([*parameters, *fields]) or "none"
         return InputError(f"{shown(part)} is unknown; there are numbers, + - * / ** ( ), the names {there}, and the "
                           f"functions {', '.join(_FUNCTIONS)}")  # fmt: skip
