@@ -8,20 +8,17 @@ Injections and samplings consist of plain arrays, so they can be made from Devit
 
 from __future__ import annotations
 
-import ast
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.axes import PLACES
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError
 from outcrop.language.derivative import Tape, adjoint
-from outcrop.language.field import Field
 from outcrop.language.program import Load, Program, Scalar, evaluate
 from outcrop.language.schema import (
     MAX_FIELDS,
@@ -31,9 +28,6 @@ from outcrop.language.schema import (
     read_members,
     require_name,
 )
-
-if TYPE_CHECKING:
-    import sympy
 
 Cells: TypeAlias = NDArray[np.int64]
 """An array of shape (points, corners, 3): z, y and x of each corner, in cells of the run's arrays."""
@@ -45,64 +39,6 @@ ReadCells: TypeAlias = Callable[[str, Cells], Weights]
 _NEAR = 1e-6
 """A point may lie outside the grid by this fraction of the grid's length along an axis, because its coordinates may be
 rounded to float32."""
-
-
-_MAX_TEXT = 1000
-"""The maximum number of characters of a factor that is given as text."""
-_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-}  # fmt: skip
-_FUNCTIONS: dict[str, tuple[str, Sequence[int]]] = {
-    **{name: (name, (1,)) for name in ("sqrt", "exp", "log", "sin", "cos", "tan", "tanh", "atan", "sign")},
-    "atan2": ("atan2", (2,)), "abs": ("Abs", (1,)), "min": ("Min", range(1, 100)), "max": ("Max", range(1, 100)),
-}  # fmt: skip
-"""The functions of a factor that is given as text, with their names in SymPy and their possible numbers of
-arguments."""
-
-
-def read_factor(text: str, parameters: Sequence[str], fields: Sequence[str], ndim: int) -> sympy.Expr:
-    """Return the expression in a text such as "dt**2 * v**2". The text may contain numbers, + - * / **, functions, and
-    the names of `parameters` and `fields`. `v` means the value of the field v in the cell itself, as v[0, 0, 0] does.
-    Raises InputError for other texts. The text is not executed, because it can come from a file."""
-    import sympy
-
-    def refused(node: ast.AST) -> InputError:
-        part = ast.get_source_segment(text, node) or text
-        there = ", ".join([*parameters, *fields]) or "none"
-        return InputError(f"{shown(part)} is unknown; there are numbers, + - * / ** ( ), the names {there}, and the "
-                          f"functions {', '.join(_FUNCTIONS)}")  # fmt: skip
-
-    def value(node: ast.AST) -> sympy.Expr:
-        match node:
-            case ast.Constant(int() | float() as number) if not isinstance(number, bool):
-                return sympy.Integer(number) if isinstance(number, int) else sympy.Float(number)
-            case ast.Name(name) if name in parameters:
-                return sympy.Symbol(name, real=True)
-            case ast.Name(name) if name in fields:
-                return Field(name)[(0,) * ndim]
-            case ast.Subscript(ast.Name(name), ast.Tuple() | ast.Constant() as offset) if name in fields:
-                steps = offset.elts if isinstance(offset, ast.Tuple) else [offset]
-                if len(steps) == ndim and all(isinstance(one, ast.Constant) and one.value == 0 for one in steps):
-                    return Field(name)[(0,) * ndim]
-            case ast.UnaryOp(ast.USub() | ast.UAdd() as sign, one):
-                return -value(one) if isinstance(sign, ast.USub) else value(one)
-            case ast.BinOp(a, sign, b) if type(sign) in _OPERATORS:
-                return _OPERATORS[type(sign)](value(a), value(b))
-            case ast.BinOp(a, ast.Pow(), b):
-                base, exponent = value(a), value(b)
-                if base.is_Number and exponent.is_Number:  # exact powers of numbers can have millions of digits
-                    return sympy.Float(float(base) ** float(exponent))
-                return sympy.Pow(base, exponent, evaluate=False)
-            case ast.Call(ast.Name(name), arguments, []) if len(arguments) in _FUNCTIONS.get(name, ("", ()))[1]:
-                return getattr(sympy, _FUNCTIONS[name][0])(*map(value, arguments))
-        raise refused(node)
-
-    try:
-        if len(text) > _MAX_TEXT:
-            raise InputError(f"at most {_MAX_TEXT} characters are possible")
-        return value(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
-        raise InputError("this is not an expression, such as dt**2 * v**2") from None
 
 
 @dataclass(frozen=True)
