@@ -238,13 +238,14 @@ class _Stages:
     line is printed for each text whose work takes at least STAGE_SECONDS."""
 
     def __init__(self, as_lines: bool) -> None:
-        self._as_lines, self._printed = as_lines, set[str]()
+        self._as_lines, self._printed, self._is_shown = as_lines, set[str](), False
         self._timer: threading.Timer | None = None
 
     def begin(self, text: str) -> None:
         self.end()
         if not self._as_lines:
             self._write(f"{text} ...")
+            self._is_shown = True
             return
         self._timer = threading.Timer(STAGE_SECONDS, self._print, [text])
         self._timer.name, self._timer.daemon = "outcrop-stage", True
@@ -254,8 +255,9 @@ class _Stages:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        elif not self._as_lines:
+        if self._is_shown:
             self._write("\r\x1b[K")
+            self._is_shown = False
 
     def _print(self, text: str) -> None:
         if text not in self._printed:

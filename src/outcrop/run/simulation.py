@@ -42,7 +42,7 @@ from outcrop.run.opening import needs_to_move, open_run, require_alone, take_par
 from outcrop.run.options import History, OnSnapshot, RunOptions, checks_keywords, takes_options
 from outcrop.run.passes import execute
 from outcrop.run.places import created_state, may_hold_run
-from outcrop.run.progress import KINDS, Whole
+from outcrop.run.progress import KINDS, Whole, stage
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import together
 from outcrop.run.ranks.links import RankPeers
@@ -467,7 +467,7 @@ class Simulation(Described):
         def run_part(steps: int, whole: Whole | None = None) -> Report:
             start, setup = time.perf_counter(), self._setup
             with contextlib.ExitStack() as stack:
-                with together(setup.group):
+                with stage("preparing the run", "none" if self.rank else progress), together(setup.group):
                     prepared = begin_part(steps)
                     assert self._state is not None
                     stack.enter_context(self._state.locked())
