@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -269,26 +270,25 @@ class _Stages:
             print(text, end="", file=sys.stderr, flush=True)
 
 
-_stages: tuple[_Stages, str] | None = None
-"""The stage that is shown now, and its text."""
+_current: ContextVar[tuple[_Stages, str] | None] = ContextVar("outcrop stage", default=None)
+"""The stage that this thread shows now, and its text."""
 
 
 @contextmanager
 def stage(text: str, kind: str) -> Iterator[None]:
     """Show `text` while the body of the `with` runs. `kind` is one of KINDS. In a terminal, the text is removed when
     the body ends. In a log, the text is shown only if the body takes long."""
-    global _stages
     as_lines = not can_draw() and (kind == "lines" or (kind == "auto" and _is_terminal()))
     if kind == "none" or not (as_lines or can_draw()):
         yield
         return
-    shown, before = _Stages(as_lines), _stages
-    _stages = shown, text
+    shown = _Stages(as_lines)
+    before = _current.set((shown, text))
     shown.begin(text)
     try:
         yield
     finally:
-        _stages = before
+        _current.reset(before)
         shown.end()
 
 
@@ -296,10 +296,10 @@ def stage(text: str, kind: str) -> Iterator[None]:
 def part_of_stage(text: str) -> Iterator[None]:
     """Show `text` instead of the text of the current `stage` while the body of the `with` runs. Show nothing if there
     is no stage."""
-    if _stages is None:
+    if (current := _current.get()) is None:
         yield
         return
-    shown, whole = _stages
+    shown, whole = current
     shown.begin(text)
     try:
         yield
