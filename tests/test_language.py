@@ -294,7 +294,7 @@ def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
         lambda u, dt: u + dt, lambda u, dt: dt * u, lambda u, dt: -u, lambda u, dt: 1 - u, lambda u, dt: u**2,
         lambda u, dt: sympy.sin(u), lambda u, dt: np.exp(u), lambda u, dt: np.float64(2) * u, lambda u, dt: math.sin(u),
         lambda u, dt: float(u), lambda u, dt: np.where(u > 0, 1, 0), lambda u, dt: max(u, 0),
-        lambda u, dt: np.roll(u, 1),
+        lambda u, dt: np.roll(u, 1), lambda u, dt: sum(u),
     ],
 )  # fmt: skip
 def test_a_field_without_an_offset_is_refused(write: Callable[[Field, Parameter], object]) -> None:

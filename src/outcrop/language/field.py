@@ -56,7 +56,7 @@ class _NotAValue(ABC):
     # math calls `__float__`.
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
     __rpow__ = __neg__ = __abs__ = __gt__ = __ge__ = __lt__ = __le__ = _refuse
-    _sympy_ = __array_ufunc__ = __array_function__ = __float__ = _refuse
+    __iter__ = _sympy_ = __array_ufunc__ = __array_function__ = __float__ = _refuse
 
 
 @dataclass(frozen=True)
