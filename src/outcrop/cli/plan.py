@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -109,13 +110,14 @@ def plan(
         options.write_picture(draw, "--draw", picture, dpi=120)
     if not quiet:
         what = "every pass is legal" if several is None else "every pass of every rank is legal"
-        rows = [("proved", f"{what}, in {format_seconds(seconds_proving)}")] if check else []
-        rows += [("note", text) for text in _missing_here(chosen, planned)] if declared is None else []
+        proved = [("proved", f"{what}, in {format_seconds(seconds_proving)}")] if check else []
         if several is None:
-            print(describe(planned, more=rows))
+            print(describe(planned, more=proved))
         else:
             about = plan_ranks.rows_about(*several) + (plan_ranks.rows_about_simulation(simulated) if simulated else [])
-            print(describe(planned, several[0].every.problem, about, rows))
+            print(describe(planned, several[0].every.problem, about, proved))
+        for text in _missing_here(chosen, planned) if declared is None else ():
+            print(f"note: {text}", file=sys.stderr)
     if explain:
         from outcrop.cli.plan_details import show_candidates
 
