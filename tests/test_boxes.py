@@ -27,12 +27,19 @@ ENDS = st.none() | st.integers(-13, 13)
 def test_boxes_are_slices_of_numpy(
     boxes: list[list[tuple[int | None, int | None]]], has_whole: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Checks boxes with any ends. Boxes may be empty, overlap, and have fewer slices than the grid has axes."""
+    """Checks boxes with any ends. Boxes may overlap, and have fewer slices than the grid has axes. A box without cells
+    is refused."""
     targets = [U.box[tuple(slice(*ends) for ends in one)] for one in boxes]
     updates: dict[Any, Any] = {target: 10 + number for number, target in enumerate(targets)}
     updates |= {U: 5} if has_whole else {}
     stencil = oc.Stencil("boxes", updates, ndim=3)
-    sim = oc.Simulation(stencil, SHAPE, "float64", tmp_path_factory.mktemp("boxes") / "run.oc", memory="16MiB")
+    place = tmp_path_factory.mktemp("boxes") / "run.oc"
+    if not all(np.zeros(SHAPE)[tuple(slice(*ends) for ends in one)].size for one in boxes):
+        with pytest.raises(InputError, match=r"boxes: the box u\[.*\] contains no cell of the grid"):
+            oc.Simulation(stencil, SHAPE, "float64", place, memory="16MiB")
+        assert not place.exists()
+        return
+    sim = oc.Simulation(stencil, SHAPE, "float64", place, memory="16MiB")
     sim["u"] = 1.0
     sim.run(1, progress="none")
     expected = np.full(SHAPE, 5.0 if has_whole else 1.0)
@@ -66,6 +73,53 @@ def test_a_box_reads_the_cells_around_it(tmp_path: Path, boundary: str) -> None:
     outside = np.ones(shape, bool)
     outside[2:-3, 4:] = False
     assert np.array_equal(sim["u"][:][outside], new[outside])
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    coefficients=st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.0]), min_size=1, max_size=5),
+    ends=st.lists(st.tuples(ENDS, ENDS), min_size=10, max_size=10),
+)
+def test_the_stable_limit_is_the_limit_of_the_worst_cell(
+    coefficients: list[float], ends: list[tuple[int | None, int | None]]
+) -> None:
+    """Checks the stable limit of diffusion with its own coefficient in each box. The reference is the largest
+    coefficient that a cell has, because the limit of diffusion with coefficient c on two axes is 1 / (4 c)."""
+    dt, shape = oc.Parameter("dt", 0.1), SHAPE[1:]
+    spread = U[0, 1] + U[0, -1] + U[1, 0] + U[-1, 0] - 4 * U[0, 0]
+    updates: dict[Any, Any] = {U: U[0, 0] + dt * spread}
+    worst = np.ones(shape)
+    for number, coefficient in enumerate(coefficients):
+        box = tuple(slice(*one) for one in ends[2 * number : 2 * number + 2])
+        if worst[box].size:
+            worst[box] = coefficient
+            updates[U.box[box]] = U[0, 0] + coefficient * dt * spread
+    limit = oc.stencils.stable_limit(oc.Stencil("boxes", updates), {}, shape=shape)
+    assert limit == pytest.approx(1 / (4 * worst.max()), rel=1e-4)
+
+
+def test_many_boxes_have_a_stable_limit() -> None:
+    """Checks five boxes on three axes. One of them is hidden by another box, and does not count."""
+    dt = oc.Parameter("dt", 0.1)
+    near = U[0, 0, 1] + U[0, 0, -1] + U[0, 1, 0] + U[0, -1, 0] + U[1, 0, 0] + U[-1, 0, 0] - 6 * U[0, 0, 0]
+    hidden = {U.box[3:5, 3:5, 3:5]: U[0, 0, 0] + 9 * dt * near}
+    boxes = {U.box[8 * i : 8 * i + 6, i : 20 - i, i:-3]: U[0, 0, 0] + (1 + i / 4) * dt * near for i in range(5)}
+    stencil = oc.Stencil("boxes", {U: U[0, 0, 0] + dt * near, **hidden, **boxes})
+    assert oc.stencils.stable_limit(stencil, {}, shape=(50, 40, 30)) == pytest.approx(1 / 12, rel=1e-4)
+    assert oc.stencils.stable_limit(stencil, {}, shape=(35, 40, 30)) == pytest.approx(1 / 12, rel=1e-4)
+
+
+def test_boxes_without_cells_are_refused(tmp_path: Path) -> None:
+    """Checks that the message names the box, the axis and its size, also for the stable limit."""
+    dt = oc.Parameter("dt", 0.1)
+    stencil = oc.Stencil("room", {U: U[0, 0], U.box[2:, 20:30]: dt * U[0, 0]})
+    for shape, message in (((40, 20), "20 cells along x"), ((2, 40), "2 cells along y")):
+        with pytest.raises(InputError, match=rf"^room: the box u\[2:, 20:30\] contains no cell .* has {message}; "):
+            oc.Simulation(stencil, shape, directory=tmp_path / "run.oc")
+        with pytest.raises(InputError, match=message):
+            oc.stencils.stable_limit(stencil, {}, shape=shape)
+    assert oc.Simulation(stencil, (3, 21), directory=tmp_path / "run.oc").stencil == stencil
+    assert oc.Stencil.from_json(stencil.to_json()) == stencil and not list(tmp_path.iterdir())
 
 
 def test_boxes_that_cannot_be_are_refused() -> None:

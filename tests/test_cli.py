@@ -196,6 +196,29 @@ def test_a_run_from_first_to_last_command(capsys: pytest.CaptureFixture[str]) ->
             Path("slice.png").unlink()
 
 
+def test_resume_tells_which_steps_it_computes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the text of `resume -t` for an interrupted run, and for the same run after its new steps."""
+
+    def stop(step: int, fields: object) -> None:
+        raise RuntimeError("stop")
+
+    sim = oc.Simulation(
+        "heat7", (12, 10, 20), directory="run.oc", memory="1MiB", sizes={"bt": 2}, snapshots=oc.Snapshots(2)
+    )
+    with pytest.raises(RuntimeError, match="stop"):
+        sim.run(400, "none", stop)
+    first = oc.open("run.oc").step
+    assert 0 < first < 400
+    asked = "; an earlier command asked for step 400"
+    for steps, text in (
+        (2, f"from step {first} to step {first + 2}{asked}, and steps after {first + 2} are no longer requested"),
+        (1, f"from step {first + 2} to step {first + 3}"),
+    ):
+        assert call(["resume", "run.oc", "-t", str(steps)]) == 0
+        assert f"continuing {text}\n" in capsys.readouterr().out
+    assert oc.open("run.oc").remaining_steps == 0 and oc.open("run.oc").step == first + 3
+
+
 def test_a_run_is_only_replaced_by_force(capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that only --force replaces a run. Without --force, the message names this option."""
     assert call([*GOOD, "--quiet"]) == 0

@@ -17,7 +17,7 @@ from outcrop.cli.info import as_text, facts
 from outcrop.cli.main import call
 from outcrop.cli.options import complete_stencil, name_output
 from outcrop.cli.stencils import ABOUT, unit_of
-from outcrop.errors import InputError, as_command, by_caller
+from outcrop.errors import InputError, as_command, by_caller, shown
 from outcrop.language.library import find_stencil, stable_limit
 from outcrop.language.library.table import FAMILIES, family_names, family_of_name, split_name
 
@@ -199,10 +199,46 @@ def test_errors_name_options_in_the_words_of_the_caller(where: Path, capsys: pyt
     assert not new.exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("problem.dt = true", "parameter 'dt' = true must be a finite number"),
+        ("problem.params = 3", "params 3 must be values by name, such as { dt = ... }"),
+        ("problem.dt = 0.1\nproblem.params = { dt = 0.2 }", "dt = 0.1 and params.dt = 0.2 are the same"),
+        ("problem.spacing = 5.0", "give --param h=5, too"),
+        ("problem.spacing = { x = [true] }", "spacing { x = [true] }: { x = [true] } must be a finite number"),
+        ("problem.stencil = 3", "stencil 3 is not the name of a built-in stencil"),
+        ("problem.init = 3", "give values by name, such as { u = ... }"),
+        ("problem.init.v = [[1.0]]", "the grid (6, 5, 8) has three axes"),
+        ("problem.init.v = [[[1.0]]]", "save it as FILE.npy, and write FILE.npy@resample"),
+        ('problem.unstable = "no"', "unstable 'no' must be true or false"),
+        ("resources.ranks = [1, 0]", "parts along y and z, such as 4x2\n"),
+        ("output.snapshots = { every = 2, box = [[0, 4]] }", "box [[0, 4]] must be [begin, end] for each axis: z,"),
+        ("output.snapshots = { every = 2, box = [[0, 9], [0, 1], [0, 1]] }", "box [0, 9] along z is not a range"),
+        ("output.snapshots = [{ every = 2 }, { every = 3 }]", "without a name; give another `name`"),
+    ],
+)
+def test_errors_in_files_of_options_are_not_in_words_of_python(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that messages show values and examples as a TOML file contains them."""
+    usual = {"stencil": '"acoustic4"', "shape": "[6, 5, 8]", "steps": "2", "init.v": "1.0"}
+    lines = [f"problem.{key} = {value}" for key, value in usual.items() if f"problem.{key[:4]}" not in text]
+    lines += [text, f'output.directory = "{tmp_path / "run.oc"}"', 'resources.memory = "1MiB"']
+    file = tmp_path / "wrong.toml"
+    file.write_text("\n".join(lines))
+    assert call(["run", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and not re.search(r"True|False|slice\(|\boc\.|=\{|\w=\.\.\.|\{'", error)
+    assert not (tmp_path / "run.oc").exists()
+
+
 def test_a_program_that_calls_commands_keeps_its_own_words() -> None:
     with as_command():
         assert by_caller("--force", "force=True") == "--force"
+        assert shown({"h": [True, slice(0, 4)]}) == "{ h = [true, [0, 4]] }"
     assert by_caller("--force", "force=True") == "force=True"
+    assert shown({"h": [True]}) == "{'h': [True]}"
 
 
 def test_all_missing_options_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

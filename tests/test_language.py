@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import operator
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 import sympy
 
+import outcrop as oc
 from oracle import advance
 from outcrop.errors import InputError
 from outcrop.language import compile as compiling
@@ -291,7 +293,8 @@ def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
     [
         lambda u, dt: u + dt, lambda u, dt: dt * u, lambda u, dt: -u, lambda u, dt: 1 - u, lambda u, dt: u**2,
         lambda u, dt: sympy.sin(u), lambda u, dt: np.exp(u), lambda u, dt: np.float64(2) * u, lambda u, dt: math.sin(u),
-        lambda u, dt: float(u),
+        lambda u, dt: float(u), lambda u, dt: np.where(u > 0, 1, 0), lambda u, dt: max(u, 0),
+        lambda u, dt: np.roll(u, 1), lambda u, dt: sum(u),
     ],
 )  # fmt: skip
 def test_a_field_without_an_offset_is_refused(write: Callable[[Field, Parameter], object]) -> None:
@@ -315,6 +318,9 @@ def test_the_previous_value_without_an_offset_is_refused() -> None:
         (lambda u, dt: np.log10(u.previous[0]), "use the functions of SymPy"),
         (lambda u, dt: math.sin(u[0]), "not a number: use sympy.sin, not math.sin"),
         (lambda u, dt: float(dt), "dt is a part of an equation and not a number"),
+        (lambda u, dt: int(u[0]), "not a number"),
+        (lambda u, dt: np.exp(oc.x), "np.exp cannot compute with x, .*: use sympy.exp"),
+        (lambda u, dt: math.sin(oc.nx), "nx is a part of an equation and not a number"),
     ],
 )
 def test_functions_of_numbers_name_the_function_of_sympy(
@@ -323,6 +329,48 @@ def test_functions_of_numbers_name_the_function_of_sympy(
     """Checks that functions of NumPy and of the module math end with one line that names the right function."""
     with pytest.raises(InputError, match=right):
         write(Field("u"), Parameter("dt", 0.1))
+
+
+@pytest.mark.parametrize(
+    ("write", "condition"),
+    [
+        (lambda u, dt: u[0] if u[0] > 0 else 0, "u(0) > 0"),
+        (lambda u, dt: np.where(u[1] <= dt, u[0], 0), "u(1) <= dt"),
+        (lambda u, dt: max(u[0], 0), "u(0) < 0"),
+        (lambda u, dt: min(1, u[0]), "u(0) < 1"),
+        (lambda u, dt: np.maximum(u[0], 0), "u(0) >= 0"),
+        (lambda u, dt: np.clip(u[0], 0, 1), "u(0) >= 0"),
+        (lambda u, dt: 0 < u[0] < 1, "u(0) > 0"),
+        (lambda u, dt: (u[0] > 0) * u[0], "u(0) > 0"),
+        (lambda u, dt: u[0] * (u[0] >= 0), "u(0) >= 0"),
+        (lambda u, dt: 1 if oc.x > 3 else 0, "x > 3"),
+    ],
+)
+def test_a_condition_of_an_equation_has_no_truth_value(
+    write: Callable[[Field, Parameter], object], condition: str
+) -> None:
+    """Checks that Python's `if`, `max`, `min` and chains, and NumPy's selections end with one line that names the right
+    function. The error is also a TypeError, which SymPy expects."""
+    with pytest.raises(InputError, match=rf"^{re.escape(condition)} is a condition .*sympy.Piecewise") as caught:
+        write(Field("u"), Parameter("dt", 0.1))
+    assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize("of_sympy", [sympy.Gt, sympy.Ge, sympy.Lt, sympy.Le])
+def test_a_comparison_is_the_same_for_sympy(of_sympy: Any) -> None:
+    """Checks that `u[0] > dt` equals SymPy's own comparison, in any order, and that conditions made from both give the
+    same stencil."""
+    u, dt = Field("u"), Parameter("dt", 0.1)
+    compare = {sympy.Gt: operator.gt, sympy.Ge: operator.ge, sympy.Lt: operator.lt, sympy.Le: operator.le}[of_sympy]
+    plain = of_sympy(u[0], dt, evaluate=False)
+    own = compare(u[0], dt)
+    assert own == plain and plain == own and hash(own) == hash(plain) and str(own) == str(plain)
+    assert own != of_sympy(dt, u[0], evaluate=False) and (own & plain) == plain and ~own == ~plain
+
+    def stencil(condition: Any) -> Stencil:
+        return Stencil("s", {u: sympy.Piecewise((u[1], condition & (u[-1] > 0)), (u[0], ~condition), (1, True))})
+
+    assert stencil(own) == stencil(plain)
 
 
 def test_numbers_of_numpy_are_factors() -> None:

@@ -332,7 +332,8 @@ def test_no_part_of_a_family_is_forgotten(name: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "meant"),
     [("grayscott", "gray_scott"), ("Acoustic-4", "acoustic4"), ("heat2_2D", "heat2_2d"),
-     ("lattice boltzman", "lattice_boltzmann")],
+     ("lattice boltzman", "lattice_boltzmann"), ("heat3", "heat2 or heat4"),
+     ("acoustic5_2d", "acoustic4_2d or acoustic6_2d"), ("elastic18", "elastic16"), ("heat71", "heat7")],
 )  # fmt: skip
 def test_a_misspelt_name_gets_the_right_one(wrong: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that the message for an unknown name gives the most similar name, the names of all families, and the page

@@ -4,7 +4,9 @@ options, and in an existing run."""
 import inspect
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -228,6 +230,26 @@ def test_options_can_be_one_object() -> None:
     assert oc.Simulation(options).shape == (6, 8, 10)
     with pytest.raises(TypeError, match=r"Simulation\(\) got an unexpected keyword argument 'memmory'"):
         oc.Simulation("heat7", (6, 8, 10), memmory="16MiB")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda sim: oc.Simulation("heat7", (6, 8, 10), memmory="16MiB"), "'memmory'; did you mean memory?"),
+        (lambda sim: oc.Simulation("heat7", stencil="heat7"), "multiple values for argument 'stencil'"),
+        (lambda sim: sim.run(time_M=10), "write run(steps=...), the number of steps, which is time_M - time_m + 1"),
+        (lambda sim: sim.run(10, dt=0.1), "give dt to oc.Simulation"),
+        (lambda sim: sim.run(timesteps=10), "run() got an unexpected keyword argument 'timesteps'; did you mean st"),
+        (lambda sim: sim.plan(budget=1), "plan() got an unexpected keyword argument 'budget'; there are steps"),
+        (lambda sim: oc.open("run.oc", mem=1), "open() got an unexpected keyword argument 'mem'; did you mean memory?"),
+    ],
+)
+def test_unknown_keywords_are_refused_in_one_line(call: Callable[[Any], object], message: str) -> None:
+    """Checks that the message names what to write instead, and that nothing is created."""
+    sim = oc.Simulation("heat7", (6, 8, 10), directory="run.oc", memory="16MiB")
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        call(sim)
+    assert isinstance(caught.value, TypeError) and not Path("run.oc").exists()
 
 
 def test_values_of_init_yield_to_those_that_are_assigned() -> None:

@@ -22,7 +22,7 @@ from outcrop.run.disk.state import State
 from outcrop.run.engine import NO_SEEDS, Seeds
 from outcrop.run.passes import PassRunner
 from outcrop.run.places import open_state
-from outcrop.run.progress import Progress, Standing, make_progress
+from outcrop.run.progress import Progress, Standing, make_progress, part_of_stage, stage
 
 PLAN: Any = SimpleNamespace(problem=SimpleNamespace(steps_of=int), passes=[SimpleNamespace(levels=5)] * 3)
 WAIT_SECONDS = 20.0  # much longer than any test of this file
@@ -218,3 +218,43 @@ def test_lines_and_bar_show_where_the_run_is(
     with make_progress("none", 3, 10, 25, 1000) as progress:
         progress.show(standing)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e6])
+def test_a_log_has_a_line_for_long_work_before_the_run(
+    seconds: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that each part that takes long has one line in a log, and that short parts have none."""
+    monkeypatch.setattr("outcrop.run.progress.STAGE_SECONDS", seconds)
+
+    def work() -> None:
+        for thread in threading.enumerate():
+            if thread.name == "outcrop-stage" and not seconds:
+                thread.join()
+
+    with stage("preparing", "lines"):
+        work()
+        with part_of_stage("measuring the disk"):
+            work()
+    with stage("writing", "none"), part_of_stage("a part without a display"):
+        work()
+    with part_of_stage("a part without a stage"):
+        work()
+    assert capsys.readouterr().err.splitlines() == ([] if seconds else ["preparing ...", "measuring the disk ..."])
+    for thread in threading.enumerate():
+        if thread.name == "outcrop-stage":
+            thread.join()  # a cancelled timer ends
+
+
+def test_a_terminal_shows_one_text_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with stage("preparing", "auto"), part_of_stage("measuring the disk"):
+        pass
+    shown = capsys.readouterr().err
+    assert [one for one in shown.split("\r\x1b[K") if one] == [
+        "preparing ...", "measuring the disk ...", "preparing ..."
+    ]  # fmt: skip
+    assert shown.endswith("\r\x1b[K")

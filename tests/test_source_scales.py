@@ -1,5 +1,5 @@
 """Check gradients with respect to inputs on which the scale of a source depends. The reference is the complex-step
-method in NumPy, which has no cancellation."""
+method in NumPy, which has no cancellation. Also check scales that are texts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 
 import outcrop as oc
 from backwards import PLAIN, State, Steps, inner, put
@@ -22,8 +23,10 @@ from outcrop.language.sparse import Cells, Injection, SourceFactor
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.run.forward import Forward
 from outcrop.run.gradients import scaled_sources
+from outcrop.run.options_file import read_options
 
 STEPS, TINY = 6, 1e-30
+V, DT, H = oc.Field("v"), oc.Parameter("dt", 0.1), oc.Parameter("h", 1.0)
 
 
 def factor_of(scale: SourceFactor, cells: Cells, arrays: State, parameters: dict[str, Any]) -> Any:
@@ -243,3 +246,62 @@ def test_a_factor_has_a_name_for_each_scalar_or_none() -> None:
     program = Program((), ())
     with pytest.raises(InputError, match="2 names of 1 scalars"):
         SourceFactor(program, (), (0.5,), ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expression"),
+    [
+        ("dt**2 * v**2", DT**2 * V[0, 0] ** 2),
+        ("dt ** 2*v[0, 0]**2", DT**2 * V[0, 0] ** 2),
+        ("-(sqrt(v) + 1/4) / h", -(sympy.sqrt(V[0, 0]) + sympy.Rational(1, 4)) / H),
+        ("max(v, 2, dt) - abs(-h)", sympy.Max(V[0, 0], 2, DT) - sympy.Abs(-H)),
+        ("exp(-v) * atan2(dt, h) + 1.5e-3", sympy.exp(-V[0, 0]) * sympy.atan2(DT, H) + 1.5e-3),
+        ("2**3 * dt", 8.0 * DT),
+        ("3", 3),
+    ],
+)
+def test_a_scale_can_be_a_text(text: str, expression: object, tmp_path: Path) -> None:
+    """Checks that a text in Python and in a file of options gives the same factor as the expression."""
+
+    def scale_of(simulation: oc.Simulation) -> object:
+        return simulation.setup.description.taps.sources[0].scale
+
+    def simulation(scale: object) -> oc.Simulation:
+        source = oc.Source("u", [[4.5, 5.0]], [1.0, 2.0], scale)
+        return oc.Simulation("acoustic2_2d", (9, 10), directory=tmp_path / "run.oc", memory="1MiB", sources=[source])
+
+    file = tmp_path / "run.toml"
+    file.write_text(
+        "[problem]\nstencil = 'acoustic2_2d'\nshape = [9, 10]\n[[problem.sources]]\nfield = 'u'\n"
+        f"points = [4.5, 5.0]\nvalues = [1.0, 2.0]\nscale = '{text}'\n[resources]\nmemory = '1MiB'\n"
+    )
+    expected = scale_of(simulation(expression))
+    assert scale_of(simulation(text)) == expected
+    assert scale_of(oc.Simulation(**read_options(str(file)), directory=tmp_path / "run.oc")) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dt * w", "'w' is unknown; there are numbers, .* the names dt, h, v, and the functions sqrt"),
+        ("dt * u", "'u' is unknown"),
+        ("v[1, 0]", "is unknown"),
+        ("v[0, 0, 0]", "is unknown"),
+        ("__import__('os')", "is unknown"),
+        ("dt.real", "'dt.real' is unknown"),
+        ("sqrt(v, 2)", "is unknown"),
+        ("[dt, v]", "is unknown"),
+        ("dt **", "this is not an expression"),
+        ("9**9**9**9", "this is not an expression"),
+        ("(" * 400 + "1" + ")" * 400, "this is not an expression"),
+        ("dt + " * 300 + "dt", "at most 1000 characters"),
+        ("1 / 0", "must be real and finite"),
+        ("sqrt(-1)", "must be real and finite"),
+    ],
+)
+def test_a_text_that_is_not_a_scale_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    """Checks that a text is not executed, and that the message names its wrong part."""
+    source = oc.Source("u", [[4.5, 5.0]], [1.0], text)
+    with pytest.raises(InputError, match=f"source 0 in 'u': scale .*{message}"):
+        oc.Simulation("acoustic2_2d", (9, 10), directory=tmp_path / "run.oc", memory="1MiB", sources=[source])
+    assert not (tmp_path / "run.oc").exists()

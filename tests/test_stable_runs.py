@@ -167,3 +167,64 @@ def test_a_run_that_blows_up_says_so_and_what_was_not_tested(dtype: str, tmp_pat
     assert "the stability was not tested: the equation is not linear, so a state needs a value for u" in str(report)
     linear = oc.Simulation(HEAT, (30, 20), directory=tmp_path / "other.oc", memory="1MiB")
     assert linear.run(2).not_tested == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["heat2", "--param", "dt=9"], ["acoustic4", "--param", "dt=0.01", "--init", "v=9000"]],
+    ids=["equation", "constant model"],
+)
+@pytest.mark.parametrize("place", [["-d", "run.oc"], ["--machine", "crest6"]], ids=["here", "elsewhere"])
+def test_a_plan_is_refused_like_its_run(
+    words: list[str], place: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Checks that `plan` and `run` refuse an unstable step with the same line, and that `--unstable` permits the
+    plan."""
+    monkeypatch.chdir(tmp_path)
+    size = ["-n", "8", "10", "12", "-t", "2"]
+    assert call(["run", *words, *size, "-d", "run.oc"]) == 2
+    message = capsys.readouterr().err
+    assert "is unstable" in message and message.endswith("to run it anyway, give --unstable\n")
+    assert call(["plan", *words, *size, *place]) == 2
+    assert capsys.readouterr().err == message
+    assert call(["plan", *words, *size, *place, "--ranks", "2"]) == (0 if "-d" in place and "v=9000" in words else 2)
+    assert call(["plan", *words, *size, *place, "--unstable"]) == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_notes_what_a_run_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks the notes for missing values and for more memory than the machine has. A run is refused instead."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("outcrop.tiers.discover.memory_bytes", lambda: 3 << 30)
+    words = ["acoustic4", "-n", "20", "24", "28", "-t", "2", "-d", "run.oc"]
+    assert call(["plan", *words, "--memory", "5GiB"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "note: run refuses this plan here: memory 5 GiB is more than the 3 GiB of this machine",
+        "note: run needs values of v: --init v=NUMBER or v=FILE",
+    ]
+    assert call(["plan", *words, "--init", "v=1500", "--memory", "100%"]) == 0
+    assert capsys.readouterr().err == ""
+    assert call(["run", *words, "--init", "v=1500", "--memory", "5GiB"]) == 2
+    assert "memory 5 GiB is more than the 3 GiB of this machine; give a smaller --memory" in capsys.readouterr().err
+    sim = oc.Simulation("heat2", (20, 24, 28), directory="run.oc", memory="5GiB")
+    assert sim.plan(2).budget_bytes == 5 << 30
+    for act in (lambda: sim.run(2), lambda: sim.assign({"u": 1.0})):
+        with pytest.raises(InputError, match="more than the 3 GiB of this machine; give a smaller memory, such as 80%"):
+            act()
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr("outcrop.tiers.discover.memory_bytes", lambda: 512 << 20)
+    assert oc.Simulation("heat2", (20, 24, 28), directory="run.oc").memory_bytes == 512 << 20
+
+
+def test_a_run_from_a_larger_machine_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that a machine with less memory than the stored budget reads a run, and continues it with less memory."""
+    oc.Simulation("heat2", (20, 24, 28), directory=tmp_path / "run.oc", memory="64MiB", init="gaussian").run(2)
+    monkeypatch.setattr("outcrop.tiers.discover.memory_bytes", lambda: 32 << 20)
+    sim = oc.open(tmp_path / "run.oc")
+    assert sim["u"][:].max() > 0
+    with pytest.raises(InputError, match="memory 64 MiB is more than the 32 MiB"):
+        sim.run(2)
+    assert oc.open(tmp_path / "run.oc", memory="16MiB").run(2).step == 4

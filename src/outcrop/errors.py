@@ -28,6 +28,11 @@ class InputError(OutcropError):
     """The request cannot be fulfilled. The message says which value is wrong and which values are right."""
 
 
+class WrongTypeError(InputError, TypeError):
+    """A Python program uses an object or an argument in a way that is not possible, such as an unknown keyword. This
+    error is also a TypeError, because Python, SymPy and NumPy expect a TypeError in these cases."""
+
+
 class BudgetError(InputError):
     """The memory budget is too small. The message gives the smallest budget that works."""
 
@@ -71,19 +76,34 @@ def without_mpi(error: Exception) -> InputError:
 
 
 def shown(value: object, max_length: int = 120) -> str:
-    """Return the `repr` of a user's value on one line, for messages. If the text is longer than `max_length`, its
-    middle is omitted.
+    """Return a user's value on one line, for messages: its `repr`, or TOML if a command of the command line runs. If
+    the text is longer than `max_length`, its middle is omitted.
     """
     try:
-        text = " ".join(repr(value).split())
+        text = " ".join((_in_toml(value) if _is_command else repr(value)).split())
     except Exception:  # `repr` fails for numbers of more than 4300 digits, deeply nested lists, and some user classes
         text = f"<{type(value).__name__}>"
     return text if len(text) <= max_length else f"{text[: max_length - 25]} ... {text[-20:]}"
 
 
+def _in_toml(value: object) -> str:
+    """Return the text of a value in a TOML file. A slice is a pair [begin, end] there."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case slice():
+            return f"[{_in_toml(value.start)}, {_in_toml(value.stop)}]"
+        case list():
+            return f"[{', '.join(map(_in_toml, value))}]"
+        case dict():
+            return f"{{ {', '.join(f'{key} = {_in_toml(one)}' for key, one in value.items())} }}" if value else "{}"
+    return repr(value)
+
+
 def by_caller(command: str, python: str) -> str:
     """Return the words for the caller of Outcrop: `command` if a command of the command line runs, and `python` in a
-    Python program. A message that names an option uses this function: by_caller("--force", "force=True")."""
+    Python program. A message that names an option uses this function: by_caller("--force", "force=True"). Options
+    without a flag are keys of a TOML file: by_caller("problem.spacing", "spacing=")."""
     return command if _is_command else python
 
 

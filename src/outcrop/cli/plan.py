@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,7 +63,7 @@ def plan(
 
     if machine is None:
         declared, chosen = None, options.run_options(given, or_else=", or another machine with --machine")
-        chosen = replace(chosen, force=True, unstable=True)
+        chosen = replace(chosen, force=True)
     else:
         declared, chosen = declared_machine(given, machine), options.run_options(given, needs_directory=False)
     (ranks, parts_z), chosen = plan_ranks.counts_of(chosen.ranks), replace(chosen, ranks="auto")
@@ -115,10 +116,27 @@ def plan(
         else:
             about = plan_ranks.rows_about(*several) + (plan_ranks.rows_about_simulation(simulated) if simulated else [])
             print(describe(planned, several[0].every.problem, about, proved))
+        for text in _missing_here(chosen, planned) if declared is None else ():
+            print(f"note: {text}", file=sys.stderr)
     if explain:
         from outcrop.cli.plan_details import show_candidates
 
         show_candidates(planned)
+
+
+def _missing_here(chosen: RunOptions, planned: Planned) -> Iterator[str]:
+    """Yield a text for each reason why `outcrop run` would refuse the planned run on this machine."""
+    from outcrop.run.definition import as_stencil
+    from outcrop.run.disk.entries import static_fields
+    from outcrop.run.inputs.initial import values_by_name
+    from outcrop.run.joint_plan import beyond_memory
+
+    if text := beyond_memory(planned.budget_bytes):
+        yield f"run refuses this plan here: {text}"
+    stencil = as_stencil(chosen.stencil)
+    given = values_by_name(chosen.init, stencil)
+    if missing := [name for name in static_fields(stencil) if name not in given]:
+        yield f"run needs values of {' and '.join(missing)}: --init {missing[0]}=NUMBER or {missing[0]}=FILE"
 
 
 def declared_machine(given: Mapping[str, Any], name: str) -> DeclaredMachine:
@@ -133,10 +151,18 @@ def declared_machine(given: Mapping[str, Any], name: str) -> DeclaredMachine:
 
 def make_plan(chosen: RunOptions, declared: DeclaredMachine | None) -> Planned:
     """Return the plan of a run on the declared machine. If `declared` is None, the run is on this machine."""
+    from outcrop.run.inputs.initial import constant_ranges
     from outcrop.run.setup import plan_elsewhere
     from outcrop.run.simulation import Simulation
+    from outcrop.run.stable import refuse_unstable
 
-    return Simulation(chosen).plan() if declared is None else plan_elsewhere(declared, chosen)
+    if declared is not None:
+        return plan_elsewhere(declared, chosen)
+    simulation = Simulation(chosen)
+    refuse_unstable(
+        simulation.stencil, simulation.setup.description, constant_ranges(simulation.initial_values)
+    )
+    return simulation.plan()
 
 
 def plan_gradient(

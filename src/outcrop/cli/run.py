@@ -173,11 +173,13 @@ def resume(
     where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run")],
     steps: Annotated[
         int | None,
-        Option("-t", "--steps", metavar="STEPS", help="number of further steps [default: all missing steps]"),
+        Option("-t", "--steps", metavar="STEPS",
+               help="number of further steps, instead of the steps that are left of an earlier command [default: all "
+               "steps that are left]"),
     ] = None,
     json: options.Json = None,
     quiet: options.Quiet = False,
-) -> None:
+) -> None:  # fmt: skip
     """Finish an interrupted run, or continue a finished run with -t. An interruption does not change the result. If the
     number or the grid of ranks has changed, the rows of the run are moved to the new ranks first."""
     from outcrop.run.progress import stage
@@ -200,7 +202,20 @@ def resume(
     progress = "none" if quiet else "lines"
     with stage("compiling the kernel and measuring this machine", progress):
         simulation.prepare(left)
+    output.print(_about_steps(simulation, left))
     output.finish(simulation.run(left, progress), None if simulation.rank else json)
+
+
+def _about_steps(simulation: Simulation, steps: int) -> str:
+    """Return a text about the steps that `resume` will compute, and about the steps that an earlier command wanted."""
+    step, last = simulation.step, simulation.step + steps
+    asked = step + simulation.remaining_steps
+    text = f"continuing from step {step} to step {last}"
+    if step < asked != last:
+        text += f"; an earlier command asked for step {asked}"
+    if last < asked and not simulation.setup.description.max_step:  # an adjoint run always ends at its last step
+        text += f", and steps after {last} are no longer requested"
+    return text
 
 
 class RunOutput:

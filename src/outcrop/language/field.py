@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -51,9 +52,11 @@ class _NotAValue(ABC):
             f"({name}[0, 0] on two axes, {name}[0] on one axis)"
         )
 
-    # SymPy calls `_sympy_` to convert an operand, NumPy calls `__array_ufunc__`, and the module math calls `__float__`
+    # SymPy calls `_sympy_` to convert an operand. NumPy calls `__array_ufunc__` and `__array_function__`. The module
+    # math calls `__float__`.
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
-    __rpow__ = __neg__ = __abs__ = _sympy_ = __array_ufunc__ = __float__ = _refuse
+    __rpow__ = __neg__ = __abs__ = __gt__ = __ge__ = __lt__ = __le__ = _refuse
+    __iter__ = _sympy_ = __array_ufunc__ = __array_function__ = __float__ = _refuse
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,13 @@ class FieldBox:
 
     field: Field
     ranges: tuple[tuple[int | None, int | None], ...]
+
+    def empty_axis(self, shape: Sequence[int]) -> int | None:
+        """Return the first axis along which the box contains no cell of a grid, or None if it contains cells."""
+        for axis, (ends, cells) in enumerate(zip(self.ranges, shape, strict=False)):
+            if not range(cells)[slice(*ends)]:
+                return axis
+        return None
 
     def __str__(self) -> str:
         sides = (":".join("" if one is None else str(one) for one in ends) for ends in self.ranges)

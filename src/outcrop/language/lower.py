@@ -20,12 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import sympy
 from sympy.core.function import AppliedUndef
 
 from outcrop.axes import NAMES, PLACES, inside
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, WrongTypeError, shown
 from outcrop.language.derivative import Tape, balanced
 from outcrop.language.field import PREVIOUS
 from outcrop.language.program import OPERATORS, Apply, CellCount, CellIndex, Constant, Load, Program, Scalar
@@ -45,7 +46,114 @@ SUPPORTED = "+ - * / powers sqrt Abs Min Max exp log sin cos tan tanh atan atan2
 _COMPARISONS = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge, sympy.Eq, sympy.Ne)
 
 
-class Position(sympy.Symbol):  # type: ignore[misc]
+_SYMPY_NAMES = {
+    "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "exp": "exp", "log": "log", "sqrt": "sqrt",
+    "arctan": "atan", "arctan2": "atan2",
+}  # fmt: skip
+_OTHER_NAMES = (
+    "arcsin", "arccos", "sinh", "cosh", "arcsinh", "arccosh", "arctanh", "exp2", "expm1", "log2", "log10", "log1p",
+    "cbrt", "hypot",
+)  # fmt: skip
+"""Functions of NumPy. For an object that is not a number, np.sin(a) calls a.sin()."""
+
+
+class _Undecided:
+    """The base of comparisons that Python cannot decide, because their sides have a value only in a run. SymPy sees
+    them as its own comparisons."""
+
+    __slots__ = ()
+
+    @property
+    def func(self) -> Any:
+        return _COMPARISON_OF[type(self)]
+
+    @classmethod
+    def class_key(cls) -> Any:
+        return _COMPARISON_OF[cls].class_key()
+
+    @property
+    def _plain(self) -> sympy.Basic:
+        return self.func(*self.args, evaluate=False)  # type: ignore[attr-defined]
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._plain == (other._plain if isinstance(other, _Undecided) else other))
+
+    def __hash__(self) -> int:
+        return hash(self._plain)
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise WrongTypeError(
+            f"{self} is a condition in an equation, neither true nor false in Python: write "
+            f"sympy.Piecewise((a, {self}), (b, True)) instead of if or np.where, sympy.Max and sympy.Min instead of "
+            "max and min, & and | instead of and and or"
+        )
+
+    __bool__ = __neg__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _refuse
+
+
+class _Greater(_Undecided, sympy.Gt):  # type: ignore[misc]
+    __slots__ = ()
+
+
+class _GreaterEqual(_Undecided, sympy.Ge):  # type: ignore[misc]
+    __slots__ = ()
+
+
+class _Less(_Undecided, sympy.Lt):  # type: ignore[misc]
+    __slots__ = ()
+
+
+class _LessEqual(_Undecided, sympy.Le):  # type: ignore[misc]
+    __slots__ = ()
+
+
+_UNDECIDED = {sympy.Gt: _Greater, sympy.Ge: _GreaterEqual, sympy.Lt: _Less, sympy.Le: _LessEqual}
+_COMPARISON_OF: dict[type, Any] = {own: plain for plain, own in _UNDECIDED.items()}
+
+
+def _undecided(found: Any) -> Any:
+    """Return a comparison of SymPy as one whose truth value is refused in one line. Return other values unchanged."""
+    own = _UNDECIDED.get(type(found))
+    return found if own is None else own(*found.args, evaluate=False)
+
+
+class NotANumber:
+    """The base of the smallest parts of equations: values of fields, parameters, signals and positions. A function that
+    computes with numbers refuses such a part, and the message names the right function. `if`, `max` and `np.where`
+    refuse a comparison of such a part. A larger expression, such as 2 * u[0], is an object of SymPy and cannot give
+    these messages."""
+
+    def _refuse_number(self, *_: object) -> NoReturn:
+        raise WrongTypeError(
+            f"{self} is a part of an equation and not a number: use sympy.sin, not math.sin or np.sin, and so on"
+        )
+
+    __float__ = __int__ = __round__ = __complex__ = _refuse_number
+
+    def _refuse(self, name: str) -> NoReturn:
+        known = _SYMPY_NAMES.get(name)
+        use = f"sympy.{known}" if known else "the functions of SymPy that Outcrop knows, such as sympy.exp"
+        raise WrongTypeError(f"np.{name} cannot compute with {self}, which is a part of an equation: use {use}")
+
+    def __gt__(self, other: object) -> Any:
+        return _undecided(super().__gt__(other))  # type: ignore[misc]
+
+    def __ge__(self, other: object) -> Any:
+        return _undecided(super().__ge__(other))  # type: ignore[misc]
+
+    def __lt__(self, other: object) -> Any:
+        return _undecided(super().__lt__(other))  # type: ignore[misc]
+
+    def __le__(self, other: object) -> Any:
+        return _undecided(super().__le__(other))  # type: ignore[misc]
+
+
+for _name in (*_SYMPY_NAMES, *_OTHER_NAMES):
+    setattr(NotANumber, _name, lambda self, *others, name=_name: self._refuse(name))
+
+
+class Position(NotANumber, sympy.Symbol):  # type: ignore[misc]
     """The index of the updated cell along an axis, such as `x`, or the number of cells along an axis, such as `nx`."""
 
     def __new__(cls, name: str) -> Position:

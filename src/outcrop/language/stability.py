@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from outcrop.axes import GridShape
 from outcrop.language import schema
 from outcrop.language.program import Apply, CellCount, CellIndex, Constant, Load, Program, Scalar
+from outcrop.language.stability_cells import sampled_cells
 from outcrop.language.stencil import Stencil
 
 State: TypeAlias = Mapping[str, float]
@@ -52,8 +53,6 @@ about the square root of d, which is much larger.
 MAX_UNKNOWNS = 64
 """The maximum number of values of one cell that a step needs. Each field counts once, or twice if the step also needs
 its previous value."""
-_MAX_CELLS = 1024
-"""The maximum number of cells of the grid in which the growth is computed."""
 _PHASES_ALONE, _PHASES = 32, 8
 """The number of sampled phases between 0 and 2 pi. The first number is for stencils with one unknown in each cell,
 which need no eigenvalue solver. The second number is for stencils with several unknowns."""
@@ -232,7 +231,7 @@ def growth(
     The result is also None if the update is not linear and `state` has no value for one of its fields. With more than
     64 values per cell, the analysis would take minutes, so the result is also None.
 
-    If the stencil reads positions, several cells of a grid of the shape `shape` are examined (`_sampled_cells`). For
+    If the stencil reads positions, several cells of a grid of the shape `shape` are examined (`sampled_cells`). For
     each of these cells, the analysis assumes that all cells of the grid have the coefficients of this cell. The result
     is then the largest growth of the examined cells. The result is None if `shape` is None, or if the coefficients
     differ between too many cells.
@@ -344,33 +343,17 @@ def different_cells(
     result is None if `shape` is None, or if too many cells must be examined."""
     if not stencil.positions:
         return [(0, 0, 0)]
-    cells = _sampled_cells(stencil, _scalars_of(stencil, values), shape) if shape is not None else []
-    if not 1 <= len(cells) <= _MAX_CELLS:
+    if shape is None:
+        return None
+    scalars = _scalars_of(stencil, values)
+    cells = sampled_cells(stencil, [_uniform_values(one.program, scalars, shape) for one in stencil.stages], shape)
+    if cells is None:
         return None
     different: dict[object, GridShape] = {}
     for cell in cells:
         stages, _ = _linearised(stencil, values, state, cell, shape)
         different.setdefault(tuple(tuple(one.slopes.items()) for stage in stages for one in stage), cell)
     return list(different.values())
-
-
-def _sampled_cells(stencil: Stencil, scalars: Sequence[float], shape: GridShape) -> list[GridShape]:
-    """Return the cells in which the growth is computed. Along each axis, these cells are at both ends and in the middle
-    of the grid. If a condition compares an index with a number, the growth is also computed in the cells on both sides
-    of this number."""
-    along: list[set[int]] = [{0, n // 2, n - 1} if axis in stencil.positions else {0} for axis, n in enumerate(shape)]
-    for stage in stencil.stages:
-        operations = stage.program.operations
-        values = _uniform_values(stage.program, scalars, shape)
-        for operation in operations:
-            match operation:
-                case Apply("where" | "where_equal", (a, b, _, _)):
-                    for index, number in ((a, b), (b, a)):
-                        match operations[index], values[number]:
-                            case CellIndex(axis), float(value) if math.isfinite(value):
-                                near = (math.floor(value) + step for step in (-1, 0, 1))
-                                along[axis].update(one for one in near if 0 <= one < shape[axis])
-    return list(itertools.product(*(sorted(one) for one in along)))  # type: ignore[arg-type]
 
 
 def _uniform_values(program: Program, scalars: Sequence[float], shape: GridShape) -> list[float | None]:
@@ -419,7 +402,9 @@ def largest_step(
     while True:  # usually, one state is the worst for each step, so the limit of few states is the limit of all
         worst.append(states[max(range(len(states)), key=lambda i: found[i] or 0.0)])
         step = _bisect(is_stable, begin, one.is_minimum)
-        if len(worst) == len(states) or not 0 < step < math.inf:
+        if len(worst) == len(states):
+            break
+        if not 0 < step < math.inf:
             worst = list(states)
             step = _bisect(is_stable, begin, one.is_minimum)
             break

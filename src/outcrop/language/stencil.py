@@ -19,6 +19,7 @@ may come from an untrusted source (see `from_json`).
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections import Counter
@@ -70,6 +71,8 @@ class Stencil(Described):
     axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0. The fixed rim
     is at least `min_radii` cells thick. Because of `min_radii`, an adjoint can have the same rim as its stencil.
     `step_signal` is the name of the signal with the number of the step, or "". A run needs no values of this signal.
+    `boxes` contains the boxes that the user has written. A stencil that was read from a file has no `boxes`, because
+    its stages contain their conditions.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Stencil(Described):
     ndim: int
     min_radii: tuple[int, int, int]
     step_signal: str
+    boxes: tuple[FieldBox, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def __init__(
         self, name: str, updates: Updates | Sequence[Updates], equation: str = "", ndim: int | None = None
@@ -103,6 +107,8 @@ class Stencil(Described):
             self._set(name, fields, parameters, signals, lowered, equation or text, axes, (0, 0, 0), step_signal)
         except ValueError as error:
             raise InputError(f"stencil {name!r}: {error}") from None
+        boxes = tuple(target for stage in stages for target in stage if isinstance(target, FieldBox))
+        object.__setattr__(self, "boxes", boxes)
 
     def _set(self, *values: Any) -> None:
         """Set the members to `values`, in the order of their declaration. Raises ValueError if no kernel can compute
@@ -157,6 +163,15 @@ class Stencil(Described):
     def positions(self) -> frozenset[int]:
         """The engine's axes whose indices or extents the stages read."""
         return frozenset[int]().union(*(stage.program.positions for stage in self.stages))
+
+    def require_boxes(self, shape: Sequence[int]) -> None:
+        """Raise InputError if a box contains no cell of a grid. `shape` has one size for each axis of the stencil."""
+        for box in self.boxes:
+            if (axis := box.empty_axis(shape)) is not None:
+                raise InputError(
+                    f"{self.name}: the box {box} contains no cell of the grid, which has {shape[axis]} cells along "
+                    f"{NAMES[self.ndim][axis]}; change the box, or leave it out"
+                )
 
     @property
     def given_signals(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Only new stencils need this module and SymPy. A stencil can be read from a file 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import sympy
 from sympy.core.function import AppliedUndef
@@ -14,7 +14,7 @@ from sympy.core.function import AppliedUndef
 from outcrop.axes import NAMES
 from outcrop.errors import InputError, shown
 from outcrop.language.field import BACK, PREVIOUS, Field, FieldBox, older_name
-from outcrop.language.lower import Position, lower
+from outcrop.language.lower import NotANumber, Position, lower
 from outcrop.language.program import Stage
 from outcrop.language.schema import as_finite, require_name
 from outcrop.language.stencil import ParameterValue, Updates
@@ -29,40 +29,11 @@ _MAX_TEXT = 1_000
 """The text of expressions is cut to this number of characters."""
 
 
-_SYMPY_NAMES = {
-    "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "exp": "exp", "log": "log", "sqrt": "sqrt",
-    "arctan": "atan", "arctan2": "atan2",
-}  # fmt: skip
-_OTHER_NAMES = (
-    "arcsin", "arccos", "sinh", "cosh", "arcsinh", "arccosh", "arctanh", "exp2", "expm1", "log2", "log10", "log1p",
-    "cbrt", "hypot",
-)  # fmt: skip
-"""Functions of NumPy. For an object that is not a number, np.sin(a) calls a.sin()."""
-
-
-class _NotANumber:
-    """The base of the smallest parts of equations: values of fields, parameters and signals. A function that computes
-    with numbers refuses such a part, and the message names the right function. A larger expression, such as 2 * u[0],
-    is an object of SymPy and cannot give this message."""
-
-    def __float__(self) -> float:
-        raise InputError(f"{self} is a part of an equation and not a number: use sympy.sin, not math.sin or np.sin")
-
-    def _refuse(self, name: str) -> NoReturn:
-        known = _SYMPY_NAMES.get(name)
-        use = f"sympy.{known}" if known else "the functions of SymPy that Outcrop knows, such as sympy.exp"
-        raise InputError(f"np.{name} cannot compute with {self}, which is a part of an equation: use {use}")
-
-
-for _name in (*_SYMPY_NAMES, *_OTHER_NAMES):
-    setattr(_NotANumber, _name, lambda self, *others, name=_name: self._refuse(name))
-
-
-class FieldValue(_NotANumber, AppliedUndef):  # type: ignore[misc]
+class FieldValue(NotANumber, AppliedUndef):  # type: ignore[misc]
     """The value of a field at an offset, such as u[0, 1]."""
 
 
-class Parameter(_NotANumber, sympy.Symbol):  # type: ignore[misc]
+class Parameter(NotANumber, sympy.Symbol):  # type: ignore[misc]
     """A scalar of a stencil. Each run can set its value. Use a parameter in expressions like any SymPy symbol."""
 
     default: float
@@ -81,7 +52,7 @@ class Parameter(_NotANumber, sympy.Symbol):  # type: ignore[misc]
         return (*super()._hashable_content(), self.default)
 
 
-class Signal(_NotANumber, sympy.Symbol):  # type: ignore[misc]
+class Signal(NotANumber, sympy.Symbol):  # type: ignore[misc]
     """A scalar with one value for each step, such as a wavelet or a coefficient that depends on time."""
 
     def __new__(cls, name: str) -> Signal:

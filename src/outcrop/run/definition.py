@@ -135,7 +135,8 @@ def as_stencil(stencil: object) -> Stencil:
     if isinstance(stencil, str):
         return find_stencil(stencil)
     if not isinstance(stencil, Stencil):
-        raise InputError(f"stencil {shown(stencil)} is neither a Stencil nor the name of a built-in stencil")
+        kinds = by_caller("not", "neither a Stencil nor")
+        raise InputError(f"stencil {shown(stencil)} is {kinds} the name of a built-in stencil")
     for field in stencil.fields:
         require_short_name("field", field.name)
     return stencil
@@ -173,7 +174,8 @@ def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: floa
     require_mapping(given, "params", "dt")
     if dt is not None:
         if "dt" in given:
-            raise InputError(f"dt={dt} and params['dt']={given['dt']} are the same; give one of them")
+            other = by_caller("params.dt = ", "params['dt']=")
+            raise InputError(f"dt = {dt} and {other}{given['dt']} are the same; give one of them")
         given = {**given, "dt": dt}
     values = {}
     for name, value in given.items():
@@ -304,6 +306,7 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
     if options.spacing is not None and grid.coordinates is not None and is_built_in(stencil):
         _require_own_spacing(stencil, options.params or {}, grid.coordinates.spacing)
     require_exact_positions(stencil, grid.dtype, grid_shape(own))
+    stencil.require_boxes(own)
     signals = {} if options.signals is None else options.signals
     require_mapping(signals, "signals", "src")
     texts = encode_signals(stencil, {name: _values(name, one) for name, one in signals.items()})
@@ -358,7 +361,8 @@ def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing:
         if name not in params and defaults.get(name, step) != step:
             raise InputError(
                 f"spacing {step:g} along {axis} affects only the coordinates, and {stencil.name} computes with "
-                f"{name} = {defaults[name]:g}; give params={{{name!r}: {step:g}}}, too"
+                f"{name} = {defaults[name]:g}; give "
+                + by_caller(f"--param {name}={step:g}", f"params={{{name!r}: {step:g}}}") + ", too"
             )
 
 

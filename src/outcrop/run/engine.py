@@ -44,7 +44,8 @@ from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
-from outcrop.run.joint_plan import choose_plan, machine_for
+from outcrop.run.joint_plan import choose_plan, machine_for, require_machine_memory
+from outcrop.run.progress import part_of_stage
 from outcrop.run.setup import Setup
 from outcrop.run.user_values import decode_signals
 from outcrop.tiers import measure
@@ -65,6 +66,7 @@ NO_LINKS: Links = (None, None, None, None)
 WORTH_MEASURING_UPDATES = 5_000_000_000
 """The minimum work of a run, in cell updates of a heat equation, for which update rates are measured. For less work,
 the measurement would take more time than a better plan saves."""
+MEASURING_DISK = "measuring the disk, which can take a minute; later runs use the same measurement"
 TOO_SHORT = "the run is too short to be worth measuring"
 
 
@@ -197,16 +199,20 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
     problem, description = setup.problem(steps, first_step), setup.description
     settings, stencil, states = description.settings, setup.kernel_stencil, description.states
     budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
+    if may_write:  # a plan alone can be for another machine
+        require_machine_memory(budget_bytes)
     if scheme != "auto":
         find_scheme(scheme)
     sides = Boundary(*problem.kernel_sides)  # type: ignore[arg-type]
-    kernel = compile_kernel(stencil, problem.dtype, boundary=sides)
+    with part_of_stage("compiling the kernel"):
+        kernel = compile_kernel(stencil, problem.dtype, boundary=sides)
     signals = decode_signals(description.signals)
     scalars = Scalars(stencil, description.parameters, signals, problem.dtype, description.place_in_grid)
     fits = budget_bytes >= smallest_budget_bytes(problem, scheme, given)
     work = work_per_update(stencil)
     worth = fits and problem.cells * problem.levels * work >= WORTH_MEASURING_UPDATES
-    machine = machine_for(settings, setup.directories, problem, budget_bytes, may_write and worth, setup.group)
+    with part_of_stage(MEASURING_DISK if may_write and worth else "planning"):
+        machine = machine_for(settings, setup.directories, problem, budget_bytes, may_write and worth, setup.group)
     if problem.histories and settings.io == "mmap":
         raise InputError("io mmap cannot read the states of another run; choose another io")
     listing = CallLists(stencil, states, problem, kernel)
@@ -221,7 +227,8 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         steps = best_steps(problem, machine, budget_bytes, scheme, given, thick)
         kernel, problem = replace(kernel, calls=listing.of_pass(steps)), listed(problem, steps)
     whole = setup.whole_problem(problem.steps, first_step) if setup.group else None
-    choice = choose_plan(problem, machine, settings, rate, setup.group, description.part, whole)
+    with part_of_stage("measuring the speed of updates, and planning" if worth else "planning"):
+        choice = choose_plan(problem, machine, settings, rate, setup.group, description.part, whole)
     rate.keep()
     assumed = {}
     if not rate.is_measured:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from outcrop import _core
+from outcrop.errors import InputError, by_caller
 from outcrop.paths import nearest_existing
 from outcrop.plan.machine import ASSUMED_NETWORK, Machine, StorageRates, UpdateRate, edge_factor
 from outcrop.plan.planner import choose, find_scheme, schemes_for
@@ -35,9 +36,24 @@ from outcrop.run.ranks.shared import will_share
 from outcrop.tiers import discover, measure
 from outcrop.tiers.discover import lay_out
 from outcrop.tiers.update_rate import ASSUMED_CELLS_PER_SECOND, UpdateRateMeter
+from outcrop.units import format_bytes
 
 MAX_MEASURED_TOGETHER = 4
 """The maximum number of choices for which all ranks measure update rates together."""
+
+
+def require_machine_memory(budget_bytes: int) -> None:
+    """Raise InputError if this machine has less memory than the budget of a run."""
+    if text := beyond_memory(budget_bytes):
+        raise InputError(f"{text}; give a smaller {by_caller('--memory', 'memory')}, such as 80%")
+
+
+def beyond_memory(budget_bytes: int) -> str:
+    """Return a text if this machine has less memory than the budget, and "" otherwise."""
+    memory_bytes = discover.memory_bytes()
+    if budget_bytes <= memory_bytes:
+        return ""
+    return f"memory {format_bytes(budget_bytes)} is more than the {format_bytes(memory_bytes)} of this machine"
 
 
 def machine_for(

@@ -23,11 +23,13 @@ grid.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_type_hints
+
+from outcrop.errors import WrongTypeError
 
 OnSnapshot: TypeAlias = Callable[[int, Mapping[str, Any]], object]
 """A function (step, fields). `fields` maps names to snapshots, which are read from their files when they are
@@ -49,9 +51,9 @@ class Source:
     `values` has the shape (steps,) for one point, or (steps, points). After the last value, the source adds nothing.
     The value of a point is distributed over the cells around the point, with the weights of linear interpolation.
 
-    `scale` multiplies the values. `scale` is a number or an expression, such as dt**2 * v[0, 0, 0] ** 2. An expression
-    may use the stencil's parameters and, at offset 0, fields that are only read. The expression is evaluated at each
-    cell to which the source adds values.
+    `scale` multiplies the values. `scale` is a number, an expression such as dt**2 * v[0, 0, 0] ** 2, or a text such as
+    "dt**2 * v**2". An expression may use the stencil's parameters and, at offset 0, fields that are only read. The
+    expression is evaluated at each cell to which the source adds values.
     """
 
     field: str
@@ -452,6 +454,38 @@ def default_text(name: str) -> str:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_OF_DEVITO = "write run(steps=...), the number of steps, which is time_M - time_m + 1 in Devito"
+_OTHER_WORDS = {
+    **dict.fromkeys(("time_M", "time_m", "time", "nt", "n_steps", "nsteps"), _OF_DEVITO),
+    "dt": "give dt to oc.Simulation, as dt=... or in params=",
+}
+"""Keywords of other programs, and what users write instead in `run`."""
+
+
+def refuse_keywords(function: str, keywords: Collection[str], known: Sequence[str]) -> None:
+    """Raise WrongTypeError if a keyword is not one of the `known` keywords of a function of users. The message proposes
+    a similar keyword."""
+    from outcrop.language.library.table import did_you_mean
+
+    for name in keywords:
+        if name not in known:
+            remedy = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            if function == "run" and name in _OTHER_WORDS:
+                remedy = f": {_OTHER_WORDS[name]}"
+            raise WrongTypeError(f"{function}() got an unexpected keyword argument {name!r}{remedy}")
+
+
+def checks_keywords(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function of users that refuses unknown keywords with one line (`refuse_keywords`)."""
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+
+    @wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> T:
+        refuse_keywords(function.__name__, keywords, known)
+        return function(*args, **keywords)
+
+    return call
+
 
 def takes_options(
     _: Callable[P, RunOptions], *whole: type
@@ -468,7 +502,8 @@ def takes_options(
             try:
                 options = RunOptions(*args, **keywords)
             except TypeError as error:  # an unknown keyword, or an argument that is given twice
-                raise TypeError(str(error).replace("RunOptions.__init__()", f"{type(self).__name__}()")) from None
+                refuse_keywords(type(self).__name__, keywords, [one.name for one in fields(RunOptions)])
+                raise WrongTypeError(str(error).replace("RunOptions.__init__()", f"{type(self).__name__}()")) from None
             return init(self, options)
 
         hints = get_type_hints(RunOptions)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -28,6 +30,9 @@ WIDE_COLUMNS = 125
 
 LINE_SECONDS = 10.0
 """The time between two plain lines, in seconds."""
+
+STAGE_SECONDS = 5.0
+"""The minimum time of the work before the first pass for which a log has a line, in seconds."""
 
 KINDS = ("auto", "lines", "none")
 """The kinds of display. "auto" shows a bar in a terminal or notebook, plain lines in a terminal that cannot draw a bar,
@@ -229,22 +234,77 @@ def make_progress(
     return _Optional(LineProgress(*run, stream=sys.stderr)) if as_lines else Progress(*run)
 
 
-@contextmanager
-def stage(text: str, kind: str) -> Iterator[None]:
-    """Show `text` in a terminal while the body of the `with` runs. Remove the text when the body ends."""
-    shown = kind != "none" and can_draw()
+class _Stages:
+    """Shows what is done before the first pass. In a terminal, the text is overwritten by the next text. In a log, a
+    line is printed for each text whose work takes at least STAGE_SECONDS."""
 
-    def write(text: str) -> None:
+    def __init__(self, as_lines: bool) -> None:
+        self._as_lines, self._printed, self._is_shown = as_lines, set[str](), False
+        self._timer: threading.Timer | None = None
+
+    def begin(self, text: str) -> None:
+        self.end()
+        if not self._as_lines:
+            self._write(f"{text} ...")
+            self._is_shown = True
+            return
+        self._timer = threading.Timer(STAGE_SECONDS, self._print, [text])
+        self._timer.name, self._timer.daemon = "outcrop-stage", True
+        self._timer.start()
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._is_shown:
+            self._write("\r\x1b[K")
+            self._is_shown = False
+
+    def _print(self, text: str) -> None:
+        if text not in self._printed:
+            self._printed.add(text)
+            self._write(f"{text} ...\n")
+
+    def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # the user may have closed the terminal
             print(text, end="", file=sys.stderr, flush=True)
 
-    if shown:
-        write(f"{text} ...")
+
+_current: ContextVar[tuple[_Stages, str] | None] = ContextVar("outcrop stage", default=None)
+"""The stage that this thread shows now, and its text."""
+
+
+@contextmanager
+def stage(text: str, kind: str) -> Iterator[None]:
+    """Show `text` while the body of the `with` runs. `kind` is one of KINDS. In a terminal, the text is removed when
+    the body ends. In a log, the text is shown only if the body takes long."""
+    as_lines = not can_draw() and (kind == "lines" or (kind == "auto" and _is_terminal()))
+    if kind == "none" or not (as_lines or can_draw()):
+        yield
+        return
+    shown = _Stages(as_lines)
+    before = _current.set((shown, text))
+    shown.begin(text)
     try:
         yield
     finally:
-        if shown:
-            write("\r\x1b[K")
+        _current.reset(before)
+        shown.end()
+
+
+@contextmanager
+def part_of_stage(text: str) -> Iterator[None]:
+    """Show `text` instead of the text of the current `stage` while the body of the `with` runs. Show nothing if there
+    is no stage."""
+    if (current := _current.get()) is None:
+        yield
+        return
+    shown, whole = current
+    shown.begin(text)
+    try:
+        yield
+    finally:
+        shown.begin(whole)
 
 
 def _is_terminal() -> bool:

@@ -50,7 +50,7 @@ from outcrop.run.disk.entries import PartEntry, StatesEntry, arrays_of
 from outcrop.run.disk.layout import PlaneLayout, make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
 from outcrop.run.disk.state import State
-from outcrop.run.inputs.initial import cache_within, make_source, shape_of_files, values_by_name
+from outcrop.run.inputs.initial import cache_within, constant_ranges, make_source, shape_of_files, values_by_name
 from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.joint_plan import choose_cuts
 from outcrop.run.options import RunOptions
@@ -70,7 +70,7 @@ from outcrop.run.ranks.part import (
     version,
 )
 from outcrop.run.ranks.whole import AllParts
-from outcrop.run.stable import refuse_unstable, refuse_unstable_change
+from outcrop.run.stable import refuse_unstable, refuse_unstable_change, refuse_unstable_plan
 from outcrop.run.user_values import as_flag, as_whole_number, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
 from outcrop.tiers.discover import BINDS, lay_out
@@ -414,8 +414,8 @@ def settings_of(options: RunOptions) -> Settings:
     if bind not in BINDS:
         raise InputError(f"bind {bind!r} is unknown; there are {', '.join(BINDS)}")
     lay_out(threads, bind)
-    memory = DEFAULT_MEMORY if options.memory is None else options.memory
-    budget_bytes = parse_memory(memory, discover.memory_bytes())
+    whole, memory = discover.memory_bytes(), options.memory
+    budget_bytes = min(parse_bytes(DEFAULT_MEMORY), whole) if memory is None else parse_memory(memory, whole)
     return Settings(budget_bytes, threads, scheme, io, bind, as_sizes(options.sizes).to_dict())
 
 
@@ -458,7 +458,7 @@ def require_plan(setup: Setup) -> None:
         if states is None:
             raise
         again = f", or run forward again with history={found}" if (found := _fitting_history(setup, states)) else ""
-        raise BudgetError(f"{error}; give a larger memory={again}") from None
+        raise BudgetError(f"{error}; give a larger {by_caller('--memory', 'memory=')}{again}") from None
 
 
 def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
@@ -545,7 +545,9 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
             )
     initial = Initial(options, budget_bytes)
     what = definition_of(options, initial.shape)
-    initial.by_name(what.stencil, what.shape)
+    ranges = constant_ranges(initial.by_name(what.stencil, what.shape))
+    if not as_flag(options.unstable, "unstable"):
+        refuse_unstable_plan(what.stencil, what.parameters, what.shape, ranges)
     if options.functions == "auto":
         settings = Settings(budget_bytes, threads, options.scheme, "auto", "auto", as_sizes(options.sizes).to_dict())
         what = _within_budget(what, settings, bool(options.in_place))

@@ -38,11 +38,12 @@ from outcrop.run.disk.values import FieldView, assign, own_rows, padded, require
 from outcrop.run.engine import Prepared, prepare
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all, scan_finite
 from outcrop.run.inputs.input_array import InputArray
+from outcrop.run.joint_plan import require_machine_memory
 from outcrop.run.opening import needs_to_move, open_run, require_alone, take_parts
-from outcrop.run.options import History, OnSnapshot, RunOptions, takes_options
+from outcrop.run.options import History, OnSnapshot, RunOptions, checks_keywords, takes_options
 from outcrop.run.passes import execute
 from outcrop.run.places import created_state, may_hold_run
-from outcrop.run.progress import KINDS, Whole
+from outcrop.run.progress import KINDS, Whole, stage
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import together
 from outcrop.run.ranks.links import RankPeers
@@ -312,6 +313,7 @@ class Simulation(Described):
         elif self._state is not None:
             assign(self._state, planes, io)
         else:
+            require_machine_memory(self.memory_bytes)
             # The manifest contains the target step from the beginning. Therefore a run that is killed after its first
             # commit can be resumed.
             steps = self._prepared[-1].problem.steps if self._prepared else setup.steps or 0
@@ -331,6 +333,7 @@ class Simulation(Described):
                 finite = {name: ends for name, ends in ranges.items() if all(map(math.isfinite, ends))}
                 self._state.change(ranges=finite)
 
+    @checks_keywords
     def plan(self, steps: int | None = None) -> Prepared:
         """Return the plan of `run(steps)` with its predicted cost. The method compiles the kernel and changes no
         directory. If the first pass of an adjoint run is shorter, the result is the plan of the other passes."""
@@ -446,6 +449,7 @@ class Simulation(Described):
         self._require_alone("gradient")
         return gradient(self, steps, misfit, wrt, directory, memory, threads, progress, force, resume)
 
+    @checks_keywords
     def run(
         self, steps: int | None = None, progress: str = "auto", on_snapshot: OnSnapshot | None = None,
         history: History | str | int | None = None,
@@ -472,7 +476,7 @@ class Simulation(Described):
         def run_part(steps: int, whole: Whole | None = None) -> Report:
             start, setup = time.perf_counter(), self._setup
             with contextlib.ExitStack() as stack:
-                with together(setup.group):
+                with stage("preparing the run", "none" if self.rank else progress), together(setup.group):
                     prepared = begin_part(steps)
                     assert self._state is not None
                     stack.enter_context(self._state.locked())
@@ -569,6 +573,7 @@ def require_simulation(given: object) -> None:
         raise InputError(f"{shown(given)} is not a simulation; give the result of oc.Simulation or oc.open")
 
 
+@checks_keywords
 def open(
     path: str | os.PathLike[str], memory: str | int | None = None, threads: int | None = None,
     scheme: str | None = None, io: str | None = None, bind: str | None = None, sizes: Mapping[str, int] | None = None,

@@ -65,6 +65,18 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
                 raise _refusal(str(_judged(stencil, manifest, with_it)))
 
 
+def refuse_unstable_plan(
+    stencil: Stencil, parameters: Mapping[str, float], shape: Sequence[int], ranges: Mapping[str, tuple[float, float]]
+) -> None:
+    """Raise InputError when waves grow in a run that is only planned. `ranges` contains the known minimum and maximum
+    of fields. If a field that is only read has no known values, the stability is not judged."""
+    names = static_fields(stencil)
+    if len(names) <= _MAX_COMBINED and all(name in ranges for name in names):
+        states = corners({name: ranges[name] for name in names})
+        if text := _text_of(stencil, parameters, states, shape):
+            raise _refusal(text)
+
+
 def _agree(limits: Sequence[float | None]) -> bool:
     """Return True if all limits are nearly equal, so that messages show the limits with the same digits."""
     known = [one for one in limits if one is not None]
@@ -141,8 +153,14 @@ def _refusal(text: str) -> InputError:
 
 
 def _judged(stencil: Stencil, manifest: Description, states: Sequence[Uniform]) -> str | None:
+    return _text_of(stencil, manifest.parameters, states, manifest.whole_shape)
+
+
+def _text_of(
+    stencil: Stencil, parameters: Mapping[str, float], states: Sequence[Uniform], shape: Sequence[int]
+) -> str | None:
     whole = tuple(tuple(sorted(state.items())) for state in states)
-    return _cached(stencil, tuple(sorted(manifest.parameters.items())), whole, tuple(manifest.whole_shape))
+    return _cached(stencil, tuple(sorted(parameters.items())), whole, tuple(shape))
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.axes import NAMES, GridShape
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, by_caller, shown
 from outcrop.run.disk.entries import Shown
 from outcrop.units import ADDRESSABLE_BYTES
 
@@ -60,7 +60,7 @@ def as_number(value: object, name: str) -> float:
 def as_flag(value: object, name: str) -> bool:
     """Return the value as True or False. Raises InputError for other values, such as "no" and 0.0."""
     if not isinstance(value, (bool, np.bool_)):
-        raise InputError(f"{name} {shown(value)} must be True or False")
+        raise InputError(f"{name} {shown(value)} must be {by_caller('true or false', 'True or False')}")
     return bool(value)
 
 
@@ -76,7 +76,8 @@ def as_real_array(values: object, kinds: str = "uif") -> NDArray[Any] | None:
 def require_mapping(given: object, what: str, example: str) -> None:
     """Raise InputError if `given` is not a mapping from names to values."""
     if not isinstance(given, Mapping):
-        raise InputError(f"{what} {shown(given)} must be values by name, such as {{{example!r}: ...}}")
+        values = by_caller(f"{{ {example} = ... }}", f"{{{example!r}: ...}}")
+        raise InputError(f"{what} {shown(given)} must be values by name, such as {values}")
 
 
 def require_short_name(what: str, name: str) -> None:
@@ -136,7 +137,8 @@ def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, st
             raise InputError(f"stencil {stencil.name!r} has no signal {shown(name)}; there are: {there}")
     for name in stencil.given_signals:
         if name not in signals:
-            raise InputError(f"signal {name!r} of {stencil.name} has no values; give signals={{{name!r}: values}}")
+            given = by_caller(f"problem.signals.{name} in a TOML file", f"signals={{{name!r}: values}}")
+            raise InputError(f"signal {name!r} of {stencil.name} has no values; give {given}")
     return {name: base64.b64encode(_doubles(name, signals[name]).tobytes()).decode() for name in stencil.given_signals}
 
 

@@ -63,6 +63,9 @@ OWN_EQUATIONS = '"Write your own equations" (docs/how-to/equations.md)'
 _MAX_COMPARED = 100
 """The maximum number of characters of an unknown name that are compared with the known names."""
 
+_MAX_DISTANCE = 2
+"""The maximum difference between an unknown order and the orders that a message proposes."""
+
 MAX_BYTES = 1 << 22
 """Larger files in the cache are ignored. The file of the largest built-in stencil has about 40 kB."""
 
@@ -177,11 +180,26 @@ def family_of_name(name: str) -> str:
 def unknown(name: object) -> InputError:
     """Return the error for the name of a stencil that does not exist."""
     every = [one for family in FAMILIES for one in family_names(family)]
-    hint, own = did_you_mean(name, [*every, *ALIASES]), by_caller("needs a Python program", "is an oc.Stencil")
+    near = _near_names(name)
+    hint = f"; did you mean {' or '.join(near)}?" if near else did_you_mean(name, [*every, *ALIASES])
+    own = by_caller("needs a Python program", "is an oc.Stencil")
     return InputError(
         f"stencil {shown(name)} is unknown{f'{hint} There' if hint else '; there'} are: "
         f"{', '.join(map(described, FAMILIES))}; an equation of your own {own}, see the page {OWN_EQUATIONS}"
     )
+
+
+def _near_names(name: object) -> list[str]:
+    """Return the names with the nearest orders, if only the order of a name is wrong: heat2 and heat4 for heat3."""
+    for known, family in FAMILIES.items():
+        match = re.fullmatch(rf"{known}([0-9]{{1,9}})(_.*)?", name) if isinstance(name, str) else None
+        if match is not None:
+            order, rest = int(match[1]), match[2] or ""
+            found = [one for one in family.orders if split_name(f"{known}{one}{rest}")]
+            distance = min((abs(one - order) for one in found), default=_MAX_DISTANCE + 1)
+            if distance <= _MAX_DISTANCE:
+                return [f"{known}{one}{rest}" for one in found if abs(one - order) == distance]
+    return []
 
 
 def did_you_mean(name: object, names: Sequence[str]) -> str:
@@ -404,6 +422,7 @@ def _whole(stencil: Stencil, shape: Sequence[int] | None) -> GridShape | None:
     sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     if len(sizes) != stencil.ndim or not all(isinstance(one, Integral) and one > 0 for one in sizes):
         raise InputError(f"shape {shown(shape)} is not the shape of a grid of {axes_text(stencil.ndim)}")
+    stencil.require_boxes(sizes)
     return grid_shape(sizes)
 
 

@@ -8,13 +8,15 @@ are a float64 array of shape (steps, points)."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +24,9 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.axes import NAMES, PLACES, Shape, grid_shape
 from outcrop.durable import Buffer, Directory
-from outcrop.errors import CorruptionError, InputError, StorageError, os_errors_as, shown
+from outcrop.errors import CorruptionError, InputError, StorageError, by_caller, os_errors_as, shown
 from outcrop.language.boundary import Boundary
+from outcrop.language.field import Field
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
 from outcrop.language.stencil import Stencil
 from outcrop.run.disk.acquisition_files import Definitions, damage_of
@@ -41,6 +44,21 @@ from outcrop.run.disk.manifest import Manifest
 from outcrop.run.options import Norms, Receivers, Snapshots, Source
 from outcrop.run.user_values import Coordinates, as_flag, as_real_array, as_whole_number, require_short_name
 from outcrop.units import counted
+
+if TYPE_CHECKING:
+    import sympy
+
+_MAX_TEXT = 1000
+"""The maximum number of characters of a factor that is given as text."""
+_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
+_FUNCTIONS: dict[str, tuple[str, Sequence[int]]] = {
+    **{name: (name, (1,)) for name in ("sqrt", "exp", "log", "sin", "cos", "tan", "tanh", "atan", "sign")},
+    "atan2": ("atan2", (2,)), "abs": ("Abs", (1,)), "min": ("Min", range(1, 100)), "max": ("Max", range(1, 100)),
+}  # fmt: skip
+"""The functions of a factor that is given as text, with their names in SymPy and their possible numbers of
+arguments."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +198,14 @@ def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
 
     from outcrop.language.lower import lower
 
+    names = [one.name for one in grid.stencil.fields]
+    static = [one for one in names if one not in grid.updated]
+    parameters = [one.name for one in grid.stencil.parameters]
+    if isinstance(given, str):
+        try:
+            given = _read_factor(given, parameters, static, grid.stencil.ndim)
+        except InputError as error:
+            raise InputError(f"{what}: scale {shown(given)}: {error}") from None
     try:
         expression = sympy.sympify(given, strict=True)
     except Exception:  # a SympifyError, or an error of any type from a user's class
@@ -188,9 +214,6 @@ def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
         raise InputError(f"{what}: scale {shown(given)} is neither a number nor an expression")
     if expression.has(sympy.nan, sympy.oo, sympy.zoo, sympy.I, -sympy.oo):
         raise InputError(f"{what}: scale {shown(given)} must be real and finite")
-    names = [one.name for one in grid.stencil.fields]
-    static = [one for one in names if one not in grid.updated]
-    parameters = [one.name for one in grid.stencil.parameters]
     for symbol in expression.free_symbols:
         if symbol.name not in parameters:
             raise InputError(f"{what}: scale has {symbol}; the stencil's parameters are: {', '.join(parameters)}")
@@ -203,6 +226,51 @@ def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
             )
     scalars = tuple(grid.parameters[name] for name in parameters)
     return SourceFactor(program, tuple(names), scalars, tuple(parameters))
+
+
+def _read_factor(text: str, parameters: Sequence[str], fields: Sequence[str], ndim: int) -> sympy.Expr:
+    """Return the expression in a text such as "dt**2 * v**2". The text may contain numbers, + - * / **, functions, and
+    the names of `parameters` and `fields`. `v` means the value of the field v in the cell itself, as v[0, 0, 0] does.
+    Raises InputError for other texts. The text is not executed, because it can come from a file."""
+    import sympy
+
+    def refused(node: ast.AST) -> InputError:
+        part = ast.get_source_segment(text, node) or text
+        there = ", ".join([*parameters, *fields]) or "none"
+        return InputError(f"{shown(part)} is unknown; there are numbers, + - * / ** ( ), the names {there}, and the "
+                          f"functions {', '.join(_FUNCTIONS)}")  # fmt: skip
+
+    def value(node: ast.AST) -> sympy.Expr:
+        match node:
+            case ast.Constant(int() | float() as number) if not isinstance(number, bool):
+                return sympy.Integer(number) if isinstance(number, int) else sympy.Float(number)
+            case ast.Name(name) if name in parameters:
+                return sympy.Symbol(name, real=True)
+            case ast.Name(name) if name in fields:
+                return Field(name)[(0,) * ndim]
+            case ast.Subscript(ast.Name(name), ast.Tuple() | ast.Constant() as offset) if name in fields:
+                steps = offset.elts if isinstance(offset, ast.Tuple) else [offset]
+                if len(steps) == ndim and all(isinstance(one, ast.Constant) and one.value == 0 for one in steps):
+                    return Field(name)[(0,) * ndim]
+            case ast.UnaryOp(ast.USub() | ast.UAdd() as sign, one):
+                return -value(one) if isinstance(sign, ast.USub) else value(one)
+            case ast.BinOp(a, sign, b) if type(sign) in _OPERATORS:
+                return _OPERATORS[type(sign)](value(a), value(b))
+            case ast.BinOp(a, ast.Pow(), b):
+                base, exponent = value(a), value(b)
+                if base.is_Number and exponent.is_Number:  # exact powers of numbers can have millions of digits
+                    return sympy.Float(float(base) ** float(exponent))
+                return sympy.Pow(base, exponent, evaluate=False)
+            case ast.Call(ast.Name(name), arguments, []) if len(arguments) in _FUNCTIONS.get(name, ("", ()))[1]:
+                return getattr(sympy, _FUNCTIONS[name][0])(*map(value, arguments))
+        raise refused(node)
+
+    try:
+        if len(text) > _MAX_TEXT:
+            raise InputError(f"at most {_MAX_TEXT} characters are possible")
+        return value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
+        raise InputError("this is not an expression, such as dt**2 * v**2") from None
 
 
 def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
@@ -246,7 +314,7 @@ def _all_snapshots(grid: Grid, given: Sequence[Any], more: Sequence[SnapshotsEnt
     for entry in (*more, *(_snapshots(grid, one) for one in given)):
         if entry.name in found:
             which = f"two have the name {entry.name!r}" if entry.name else "at most one can be without a name"
-            raise InputError(f"snapshots: {which}; give oc.Snapshots(..., name=...)")
+            raise InputError(f"snapshots: {which}; give " + by_caller("another `name`", "oc.Snapshots(..., name=...)"))
         found[entry.name] = entry
     taken = {*grid.updated, *RESERVED[len(grid.shape)]}
     for name in found:
@@ -262,7 +330,7 @@ def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
         raise InputError(f"snapshots: name {shown(given.name)} must be letters, digits and _, such as 'side'")
     require_short_name("snapshots", given.name)
     if given.name == HISTORY:
-        raise InputError(f"snapshots: name {HISTORY!r} is reserved for run(history=...); choose another")
+        raise InputError(f"snapshots: name {HISTORY!r} is reserved for the history of a run; choose another")
     fields = _fields(grid, "snapshots", given.fields)
     for name in fields:
         if name in RESERVED[len(grid.shape)]:
@@ -314,7 +382,8 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
     slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
     if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):
         axes = ", ".join(NAMES[len(grid.shape)])
-        raise InputError(f"snapshots: box {shown(box)} must be a slice for each axis: {axes}")
+        pair = by_caller("[begin, end]", "a slice")
+        raise InputError(f"snapshots: box {shown(box)} must be {pair} for each axis: {axes}")
     found = []
     for axis, one, n, pad in zip(NAMES[len(grid.shape)], slices, grid.shape, grid.padding, strict=True):
         try:
@@ -323,7 +392,8 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
             raise InputError(f"snapshots: box {shown(one)} along {axis} must have whole numbers") from None
         beyond = any(place is not None and not -n <= place <= n for place in (one.start, one.stop))
         if step != 1 or begin >= end or beyond:
-            raise InputError(f"snapshots: box {shown(one)} along {axis} is not a range within 0 to {n} with step 1")
+            step = by_caller("", " with step 1")
+            raise InputError(f"snapshots: box {shown(one)} along {axis} is not a range within 0 to {n}{step}")
         found.append((begin + pad, end + pad))
     return tuple(found)
 

@@ -107,8 +107,9 @@ def require_shape(array: InputArray, shape: Shape | None, is_option: bool = True
         grid = f"is {tuple(shape)} {ORDERS[len(shape)]}{also}"
     else:
         grid = f"{tuple(shape)} has {axes_text(len(shape))}"
-    written = "write FILE@resample, or " if is_option else ""
-    remedy = f"to interpolate {written}use oc.resample" if can_lift(array, len(shape)) else "take a slice"
+    written = "write FILE@resample" if is_option else by_caller("save it as FILE.npy, and write FILE.npy@resample", "")
+    ways = [one for one in (written, by_caller("", "use oc.resample")) if one]
+    remedy = f"to interpolate {', or '.join(ways)}" if can_lift(array, len(shape)) else "take a slice"
     raise InputError(f"{array.name} has shape {array.shape}, the grid {grid}; {remedy}")
 
 
@@ -156,7 +157,7 @@ def read_all(sources: Iterable[PlaneSource], layout: PlaneLayout) -> None:
 
 
 def _zeros(shape: Shape) -> InputArray:
-    return InputArray("zeros", shape, lambda z0, z1: np.zeros((z1 - z0, *shape[1:]), np.float32))
+    return InputArray("zeros", shape, lambda z0, z1: np.zeros((z1 - z0, *shape[1:]), np.float32), constant=0.0)
 
 
 def _constant(shape: Shape, value: object) -> InputArray:
@@ -164,7 +165,16 @@ def _constant(shape: Shape, value: object) -> InputArray:
     require_real("the value", number.dtype)
     if not np.isfinite(number):
         raise InputError(f"the value {shown(value)} must be a finite number")
-    return InputArray("a constant", shape, lambda z0, z1: np.broadcast_to(number, (z1 - z0, *shape[1:])))
+
+    def planes(z0: int, z1: int) -> Array:
+        return np.broadcast_to(number, (z1 - z0, *shape[1:]))
+
+    return InputArray("a constant", shape, planes, constant=float(number))
+
+
+def constant_ranges(initial: Mapping[str, InputArray]) -> dict[str, tuple[float, float]]:
+    """Return the minimum and the maximum of the initial values that are the same in all cells."""
+    return {name: (one.constant, one.constant) for name, one in initial.items() if one.constant is not None}
 
 
 def _gaussian(shape: Shape) -> InputArray:
@@ -224,7 +234,8 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
     elif len(stencil.fields) == 1:
         pairs = [(names[0], init)]
     else:
-        raise InputError(f"init: {stencil.name} has several fields; give values by name, such as {{{names[0]!r}: ...}}")
+        example = by_caller(f"{{ {names[0]} = ... }}", f"{{{names[0]!r}: ...}}")
+        raise InputError(f"init: {stencil.name} has several fields; give values by name, such as {example}")
     found: dict[str, object] = {}
     for name, value in pairs:
         if name not in names:

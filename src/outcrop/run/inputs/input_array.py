@@ -36,13 +36,14 @@ class InputArray:
 
     In an array of two axes, z0 and z1 count rows. In an array of one axis, z0 and z1 count cells. Callers read planes
     in ascending order. One call may read any number of planes. `axes` contains the letters of the axes, slowest first,
-    or "" if the letters are unknown. The letters need not be in the order of a grid: a section may have the axes
-    "xz"."""
+    or "" if the letters are unknown. The letters need not be in the order of a grid: a section may have the axes "xz".
+    `constant` is the value of all cells, or None if the cells may have different values."""
 
     name: str
     shape: Shape
     planes: Callable[[int, int], Array]
     axes: str = ""
+    constant: float | None = None
 
 
 def from_array(name: str, array: Array) -> InputArray:

@@ -95,7 +95,7 @@ def as_ranks(ranks: object) -> RankGrid:
     if any(isinstance(one, bool) or not isinstance(one, int) or one < 1 for one in numbers) or not numbers:
         raise InputError(
             f"ranks {shown(ranks)} must be 'auto', a number of at least 1, or the numbers of parts along y and z, such "
-            "as 4x2 or (4, 2)"
+            + by_caller("as 4x2", "as 4x2 or (4, 2)")
         )
     if len(numbers) > 2:
         raise InputError(f"ranks {shown(ranks)}: the grid can only be cut along y and z; give at most two numbers")
