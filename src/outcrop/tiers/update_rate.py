@@ -269,7 +269,7 @@ class UpdateRateMeter:
         def distance(known: Sizes) -> float:
             slabs = abs(known.slab - sizes.slab) / max(known.slab, sizes.slab)
             names = "block_y", "rows_at_once", "prefetch", "columns"
-            others = sum(getattr(known, name) != getattr(sizes, name) for name in names)
+            others: int = sum(getattr(known, name) != getattr(sizes, name) for name in names)
             return abs(known.diamond - sizes.diamond) + slabs + others
 
         if not self._known:
