@@ -53,6 +53,7 @@ STORAGE_SHOWN = "vda"
 
 _UNIT = r"(?:[KMGT]?i?B/s|[KMGT]iB|[KMG]?cell/s|B|ns|us|ms|s|min|h|%)"
 _FIGURE = re.compile(rf"(?<![\w/.-])\d[\d.]*(?: ?{_UNIT}(?![\w]))?")
+_CACHED = re.compile(r"cached(, measured [^;]*)?")
 _PATH = re.compile(r"(?<![\w.])/[\w./-]*")
 
 
@@ -144,9 +145,10 @@ def shortened(lines: list[str], shown: list[str]) -> list[str]:
 
 def form(line: str) -> str:
     """Return a line without the parts that differ between machines. Figures, paths and names of file systems become
-    placeholders, columns are separated by one space, and "cached" becomes "measured"."""
+    placeholders, columns are separated by one space, and "cached" becomes "measured". The age of figures is left out.
+    """
     line = re.sub(rf"(?<![\w/])({'|'.join(map(re.escape, storage_names()))})(?![\w-])", "STORAGE", line)
-    line = _PATH.sub("/", _FIGURE.sub("#", line.replace("cached", "measured")))
+    line = _PATH.sub("/", _FIGURE.sub("#", _CACHED.sub("measured", line)))
     return " ".join(line.split())
 
 

@@ -249,6 +249,34 @@ def test_an_adjoint_run_is_found_again_and_ends(tmp_path: Path) -> None:
     assert sim["u"][3].any()
 
 
+@pytest.mark.parametrize("wrt", ["u", "v"])
+def test_an_adjoint_run_of_a_replaced_run_is_not_continued(wrt: str, tmp_path: Path) -> None:
+    """Checks an adjoint run beside a run that was replaced with force=True. The residuals are the same, so only the
+    identity of the forward run shows that the gradient is not the gradient of the new run."""
+    found = []
+    for speed in (1000.0, 1500.0):
+        sim = oc.Simulation(
+            "acoustic2_2d", (12, 14), directory=tmp_path / "run.oc", force=True, params={"h": 10.0},
+            receivers=[oc.Receivers("line", "u", [[5.0, 5.0]])],
+        )  # fmt: skip
+        sim.assign({"u": "gaussian", "v": speed})
+        residuals = {"line": np.ones((9, 1))}
+        if found:
+            for resume, remedy in ((True, "give force=True without resume"), (False, "give force=True without resume")):
+                with pytest.raises(InputError, match=rf"or the adjoint of an older run in .*run\.oc; {remedy}"):
+                    sim.gradient(9, oc.Misfit("line", None), wrt, resume=resume)
+            assert sim.step == 0, "the refusal comes before the forward run"
+        sim.run(9, progress="none", history="all")
+        if found:
+            with pytest.raises(InputError, match="the adjoint of an older run"):
+                sim.adjoint(residuals, wrt, resume=True)
+        adjoint = sim.adjoint(residuals, wrt, force=bool(found))
+        adjoint.run(progress="none")
+        assert sim.adjoint(residuals, wrt, resume=True).remaining_steps == 0
+        found.append(np.array(adjoint.gradients[wrt][...]))
+    assert not np.array_equal(*found)
+
+
 @pytest.mark.parametrize("is_complete", [False, True])
 def test_other_residuals_of_fields_are_refused(is_complete: bool, tmp_path: Path) -> None:
     """Checks that resume=True accepts only the residuals of the existing run, given as arrays or as functions. Runs of

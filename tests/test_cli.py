@@ -165,7 +165,7 @@ def test_a_run_from_first_to_last_command(capsys: pytest.CaptureFixture[str]) ->
     table = capsys.readouterr().out
     report = json.loads(Path("report.json").read_text())
     assert report.keys() >= REPORT_KEYS
-    sums = {"seconds", "bytes_read", "bytes_written", "memory_bytes"}
+    sums = {"seconds", "bytes_read", "bytes_written", "bytes_snapshots", "memory_bytes"}
     parts = {"seconds_update", "seconds_read", "seconds_write"}
     assert report["predicted"].keys() == {*sums, *parts, "seconds_repeated", "assumed", "bytes_sent"}
     assert (report["bytes_read"], report["bytes_written"]) == (
@@ -272,11 +272,12 @@ def test_looking_at_a_run_loads_no_more_than_it_needs() -> None:
 def test_parameters_and_slices_are_read_exactly() -> None:
     """Checks the texts that the options --param and --slice accept and refuse."""
     assert parse_parameters(["c0=0.4", "c1 = 1e-1"]) == {"c0": 0.4, "c1": 0.1}
-    assert parse_slices("x=9", (8, 9, 10)) == [("x", 9)]
-    assert parse_slices("Z=0, 7", (8, 9, 10)) == [("z", 0), ("z", 7)]
+    sizes = {"z": 8, "y": 9, "x": 10}
+    assert parse_slices("x=9", sizes) == [("x", 9)]
+    assert parse_slices("Z=0, 7", sizes) == [("z", 0), ("z", 7)]
     for text in ("x=10", "x=-1", "w=1", "x", "x=", "=1", "x=1.5", "x=1,", "x=1,10"):
         with pytest.raises(InputError):
-            parse_slices(text, (8, 9, 10))
+            parse_slices(text, sizes)
     assert parse_limits(None) is None and parse_limits("-1e-3,2") == (-1e-3, 2.0)
     for text in ("1", "1,1", "2,1", "a,b", "1,2,3", "nan,1", "0,inf", ""):
         with pytest.raises(InputError):

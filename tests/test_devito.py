@@ -265,7 +265,7 @@ def test_boundaries_of_ours_instead_of_a_halo() -> None:
     fill(u)
     seen = receivers("rec", grid, 6, [[0.0, 5.0], [2.5, 8.25]])
     diffuse = dv.Eq(u.forward, u + 0.1 * u.laplace)
-    lowered = from_devito([diffuse, seen.interpolate(expr=u.forward)], dt=1.0, boundary="x=periodic,z=mirror")
+    lowered = from_devito([diffuse, seen.interpolate(expr=u.forward)], dt=1.0, boundary="y=periodic,x=mirror")
     assert (lowered.padding, lowered.shape) == ((0, 0, 0), (8, 1, 9))
     fields, traces = ours(lowered, 6)
     assert fields["u"].sum() == pytest.approx(float(np.sum(u.data[0])), rel=1e-12)

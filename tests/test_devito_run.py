@@ -10,8 +10,11 @@ import xarray
 
 import outcrop as oc
 from devito_scripts import DTYPES, close, dv, fill, make_grid
+from outcrop.cli.main import call
 from outcrop.errors import InputError
-from outcrop.language.devito import keep_equations
+from outcrop.language.devito import from_devito, keep_equations
+from outcrop.run.disk.verify import find_damage
+from outcrop.run.places import open_state
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Devito itself causes these warnings
 STEPS = 40
@@ -276,10 +279,150 @@ def test_saved_functions_become_snapshots(tmp_path: Path) -> None:
     rows = slice(1, STEPS // 3 + 1)  # Devito's loop begins at time 1, so it does not keep time 0
     close("before", sim.snapshots["before/u"][...], np.array(before.data[rows]), np.float64)
     close("after", sim.snapshots["after/v"][...], np.array(after.data[rows]), np.float64)
+    assert sim.snapshots["u"].steps.tolist() == list(range(1, STEPS + 2)), "snapshot k is u.data[k + 1]"
+    assert sim.snapshots["before/u"].steps.tolist() == [3 * row for row in range(15)][rows], "kept.data[k] has time 3 k"
+    assert sim.snapshots["after/v"].steps.tolist() == [3 * row + 1 for row in range(15)][rows]
     with pytest.raises(InputError, match="snapshots: two have the name 'before'"):
         oc.Simulation(
             equations, dt=1.0, directory=tmp_path / "other.oc", snapshots=oc.Snapshots(5, name="before"), memory="1MiB"
         )
+
+
+@pytest.mark.parametrize("is_backward", [False, True])
+def test_results_have_devitos_times(tmp_path: Path, is_backward: bool) -> None:
+    """Checks that snapshots, traces and sources have the times of Devito in Zarr, in xarray, in callbacks and in plots.
+    u.data[t], rec.data[t] and src.data[t] belong to the time t * dt."""
+    grid, dt = make_grid((16, 12), np.float64, 1.0), 0.5
+    v = dv.TimeFunction(name="v", grid=grid, space_order=2, time_order=2, save=STEPS)
+    rec = dv.SparseTimeFunction(name="rec", grid=grid, npoint=1, nt=STEPS, coordinates=np.array([[5.0, 11.0]]))
+    src = dv.SparseTimeFunction(name="src", grid=grid, npoint=1, nt=STEPS, coordinates=np.array([[7.0, 9.0]]))
+    src.data[:, 0] = np.arange(STEPS)
+    next_v = v.backward if is_backward else v.forward
+    wave = dv.Eq(next_v, dv.solve(v.dt2 - 0.1 * v.laplace, next_v))
+    equations = [wave, src.inject(field=next_v, expr=src), rec.interpolate(expr=v)]
+    where, seen = tmp_path / "run.oc", list[int]()
+    sim = oc.Simulation(equations, dt=dt, directory=where, memory="300KiB", snapshots=oc.Snapshots(4, name="four"))
+    sim.run(20, on_snapshot=lambda step, kept: seen.append(step) if "four/v" in kept else None)
+    first, way = (STEPS - 2, -1) if is_backward else (1, 1)
+    times = [first + way * step for step in range(21)]
+    assert sim.snapshots["v"].steps.tolist() == times
+    assert sim.snapshots["four/v"].steps.tolist() == times[::4] == seen
+    kept = xarray.open_zarr(where / "snapshots.zarr" / "four")
+    assert kept.step.values.tolist() == times[::4] and kept.time.values.tolist() == [dt * one for one in times[::4]]
+    for group, name in (("snapshots/four", "step"), ("traces", "step"), ("sources", "source_0_step")):
+        shown = xarray.open_dataset(where, engine="outcrop", group=group)
+        rows = {"snapshots/four": times[::4], "traces": times[:-1]}.get(group)
+        if rows is not None:
+            assert shown[name].values.tolist() == rows
+        if group == "traces":
+            np.testing.assert_array_equal(shown.rec.values[:, 0], rec.data[rows, 0])
+        if group == "sources":
+            rows = shown[name].values
+            np.testing.assert_array_equal(shown.source_0.values[:, 0], src.data[rows, 0])
+    words = ["--snapshots", "four", "--step", str(times[8]), "-o", str(tmp_path / "a.png")]
+    assert call(["plot", str(where), *words]) == 0
+    assert oc.open(where).snapshots["four/v"].steps.tolist() == times[::4]
+    assert find_damage(open_state(where)).damage == []
+
+
+def test_commands_use_devitos_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the names and the order of the axes in commands, texts and messages. A name means the axis of Devito's
+    grid, although Outcrop gives the same name to another axis of its own grids."""
+    grid = make_grid((20, 12, 9), np.float32)
+    u, a = dv.TimeFunction(name="u", grid=grid, space_order=2), dv.Function(name="a", grid=grid)
+    fill(u), fill(a)
+    heat, where, picture = dv.Eq(u.forward, u + 5.0 * a * u.laplace), tmp_path / "run.oc", tmp_path / "a.png"
+    options: dict[str, Any] = {"dt": 1.0, "directory": where, "memory": "1MiB", "units": "m"}
+    sim = oc.Simulation(heat, boundary={"x": "periodic", "z": ("fixed", "mirror")}, **options)
+    assert "20 x 12 x 9 float32" in str(sim.plan(2)).splitlines()[0]
+    assert "boundary x periodic, y fixed, z fixed and mirror" in str(sim.plan(2)).splitlines()[0]
+    assert "20 x 12 x 9 float32" in sim.run(2, progress="none").headline
+    assert "20 x 12 x 9 cells (x, y, z)" in str(sim) and "boundary x=periodic,y=fixed,z=fixed:mirror" in str(sim)
+    values = sim["u"][...]
+    assert np.array_equal(values[:, :, 0], u.data[0, :, :, 0]), "the low side of z is fixed"
+    assert not np.array_equal(values[0], u.data[0, 0]) and not np.array_equal(values[:, :, -1], u.data[0, :, :, -1])
+
+    assert call(["info", str(where)]) == call(["watch", str(where), "--once"]) == 0
+    text = capsys.readouterr().out
+    assert "20 x 12 x 9 cells (x, y, z), float32" in text and "devito 20 x 12 x 9 float32" in text
+    assert "10 x 10 x 10 m apart, the first at 0 x 5 x 10" in text and "boundary x=periodic" in text
+    for cut, title, plane in (("x=19", "x = 19 (190 m)", values[19]), ("z=8", "z = 8 (90 m)", values[:, :, 8])):
+        assert call(["plot", str(where), "--slice", cut, "-o", str(picture)]) == 0
+        text = capsys.readouterr().out
+        assert f"devito, after 2 steps, {title}, values {plane.min():g} to {plane.max():g}" in text
+    for cut, words in (("z=9", "z goes from 0 to 8"), ("q=1", "write x=256, y=0 or z=10,20,30")):
+        assert call(["plot", str(where), "--slice", cut, "-o", str(picture)]) == 2
+        assert words in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"the grid is \(20, 12, 9\) \(nx, ny, nz\)"):
+        sim["u"] = np.zeros((9, 12, 20))
+    spoilt = np.zeros((20, 12, 9))
+    spoilt[3, 4, 5] = np.nan
+    checked = oc.Simulation(heat, check_finite=True, **{**options, "directory": tmp_path / "checked.oc"})
+    with pytest.raises(InputError, match="holds nan at x=3, y=4, z=5"):
+        checked["u"] = spoilt
+    for wrong, words in (
+        ({"boundary": {"q": "mirror"}}, "axis 'q' is unknown; there are x, y, z"),
+        ({"snapshots": oc.Snapshots(1, box=[slice(0, 1)])}, "a slice for each axis: x, y, z"),
+        ({"snapshots": oc.Snapshots(1, box=[slice(0, 30), slice(0, 1), slice(0, 1)])}, r"along x is not a range"),
+        ({"snapshots": oc.Snapshots(1, coarsen=(2, 2))}, "one for each axis: x, y, z"),
+    ):
+        with pytest.raises(InputError, match=words):
+            oc.Simulation(heat, **{**options, "directory": tmp_path / "other.oc", **wrong})
+
+
+def test_a_changed_model_is_refused_by_later_steps(tmp_path: Path) -> None:
+    """Checks that a change of a Function after the first step does not go unnoticed, also if a term is computed from
+    the Function. Values that are set before the first step, or set back, are used."""
+    grid = make_grid((20, 12), np.float64, 1.0)
+    u, a = dv.TimeFunction(name="u", grid=grid, space_order=2), dv.Function(name="a", grid=grid)
+    theta = dv.Function(name="theta", grid=grid)
+    fill(u), fill(a)
+    heat = dv.Eq(u.forward, u + 0.1 * a * dv.cos(theta) * u.laplace)
+    sim = oc.Simulation(heat, dt=1.0, directory=tmp_path / "run.oc", memory="1MiB")
+    theta.data[:] = 0.5
+    sim.run(2)
+    for function in (a, theta):
+        before = np.array(function.data)
+        function.data[3, 4] += 0.25
+        words = rf"{function.name}\.data was changed after the first step.*new Simulation"
+        with pytest.raises(InputError, match=words):
+            sim.run(2)
+        with pytest.raises(InputError, match="changed after the first step"):
+            sim.gradient(2, oc.Misfit("u", None), "u")
+        function.data[:] = before
+    u.data[:] = 0.0  # the run has its own values of u
+    sim.run(2)
+    assert sim.step == 4 and sim["u"][...].any()
+    again = oc.Simulation(heat, dt=1.0, directory=tmp_path / "again.oc", memory="1MiB")
+    again.assign({"u": 1.0, "a": 1.0, "cos_theta": 1.0})
+    again.run(1)
+    a.data[:] = 3.0
+    with pytest.raises(InputError, match=r"a\.data was changed"):
+        again.run(1)
+
+
+def test_the_tangent_of_devitos_equations_is_their_derivative(tmp_path: Path) -> None:
+    """Checks the tangent of translated equations against a central difference. Equations themselves are refused."""
+    grid = make_grid((20, 12), np.float64, 1.0)
+    u, m = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2), dv.Function(name="m", grid=grid)
+    wave = dv.Eq(u.forward, dv.solve(m * u.dt2 - u.laplace, u.forward))
+    lowered, rng = from_devito([wave], dt=0.3), np.random.default_rng(1)
+    shape = (lowered.shape[0], lowered.shape[2])
+    change, first = rng.standard_normal(shape), {"u": "gaussian", "u.previous": "gaussian"}
+
+    def last(stencil: oc.Stencil, speed: Any, **more: Any) -> Any:
+        sim = oc.Simulation(stencil, shape, "float64", tmp_path / "run.oc", memory="1MiB", force=True)
+        sim.assign({**first, "m": speed, **more})
+        sim.run(10, progress="none")
+        return sim["u_tangent" if more else "u"][...]
+
+    base, h = np.full(shape, 0.5), 1e-5
+    found = last(oc.tangent(lowered.stencil, wrt="m"), base, m_tangent=change)
+    wanted = (last(lowered.stencil, base + h * change) - last(lowered.stencil, base - h * change)) / (2 * h)
+    assert np.abs(found - wanted).max() < 1e-6 * np.abs(wanted).max() > 0
+    for given in ([wave], wave):
+        with pytest.raises(InputError, match=r"give from_devito\(equations, dt\)\.stencil"):
+            oc.tangent(given, wrt="m")  # type: ignore[arg-type]
 
 
 def wave_and_image(grid: Any) -> tuple[list[Any], list[Any], Any, Any]:

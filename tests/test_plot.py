@@ -115,6 +115,40 @@ def test_slices_of_any_shape_fill_the_picture(
         assert not one.get_text() or (box.x0 >= 0 and box.x1 <= figure.bbox.x1), f"{one.get_text()} is cut off"
 
 
+@pytest.mark.parametrize(
+    ("shape", "cut"), [((40, 3, 30), "y = 1"), ((30, 40, 12), "x = 6"), ((30, 40, 16), "z = 15"), ((9, 9, 9), "z = 4")]
+)
+def test_a_thin_box_is_seen_from_its_large_side(
+    shape: tuple[int, ...], cut: str, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    np.save(tmp_path / "a.npy", np.random.default_rng(3).random(shape))
+    assert plot(tmp_path / "a.npy", tmp_path) == 0
+    assert drawn[0].axes[0].get_title() == f"a.npy, {cut}"
+
+
+@pytest.mark.parametrize("shape", [(64, 30), (60, 12), (4, 4)])
+def test_long_numbers_cut_off_no_label(shape: tuple[int, int], tmp_path: Path, drawn: list[Figure]) -> None:
+    """Checks a narrow picture with long numbers beside the panel and beside the colour bar."""
+    sim = oc.Simulation(
+        "heat2_2d", shape, directory=tmp_path / "run.oc", memory="4MiB", spacing=1000.0, origin=-5e5, units="m",
+        params={"h": 1000.0},
+    )  # fmt: skip
+    sim["u"] = -12345 * np.random.default_rng(3).random(shape)
+    sim.run(1)
+    assert plot(tmp_path / "run.oc", tmp_path) == 0
+    drawn[0].draw_without_rendering()
+    box = drawn[0].get_tightbbox()
+    assert box.x0 >= 0 and box.x1 <= drawn[0].get_figwidth()
+
+
+@pytest.mark.parametrize(
+    ("ending", "first"), [(".png", b"\x89PNG"), ("", b"\x89PNG"), (".PDF", b"%PDF"), (".svg", b"<?xml")]
+)
+def test_the_ending_decides_the_format_of_a_picture(run: Path, tmp_path: Path, ending: str, first: bytes) -> None:
+    assert call(["plot", str(run), "-o", str(tmp_path / f"a{ending}")]) == 0
+    assert (tmp_path / f"a{ending}").read_bytes().startswith(first)
+
+
 def test_colours_follow_the_signs_of_the_values(run: Path, tmp_path: Path, drawn: list[Figure]) -> None:
     """Checks that zero has the middle colour of a diverging map if the values have both signs. Values of one sign get a
     sequential map from the smallest to the largest value. The user's limits and map replace these choices."""
@@ -227,7 +261,9 @@ def test_a_missing_or_failing_ffmpeg_gives_one_line(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give the picture to write with -o PNG, or a movie"),
+        ([], "give the picture to write with -o FILE, or a movie"),
+        (["-o", "a.xyz"], "-o a.xyz: the ending .xyz is unknown; there are: .png, .svg, .pdf"),
+        (["--snapshots", "u", "--gif", "a.mp4"], "--gif a.mp4: the ending .mp4 is unknown; there are: .gif"),
         (["--gif", "a.gif"], "a movie needs snapshots of a run: give --snapshots NAME"),
         (
             ["-o", "a.png", "--snapshots", "w"],

@@ -258,6 +258,21 @@ def test_a_budget_too_small_names_the_smallest_that_works(tmp_path: Path) -> Non
         make_run(tmp_path / "other.oc", memory=f"{smallest - 1}KiB")
 
 
+def test_a_run_that_is_being_created_is_not_opened(tmp_path: Path) -> None:
+    """Checks the message about a run whose files another process is making, and about the remains of such a run."""
+    where = tmp_path / "run.oc"
+    make_run(where)
+    state = open_state(where)
+    state.change(phase="new", filled={}, current=1)
+    (where / ".u.1" / "c" / "0" / "0" / "0").unlink()
+    with state.locked(check=False):
+        for use in (oc.open, lambda place: Path(oc.export(place, tmp_path / "a.zarr").target)):
+            with pytest.raises(InputError, match=r"run\.oc is being created by another process; wait until it has val"):
+                use(where)
+    with pytest.raises(StorageError, match="No such file"):
+        oc.open(where)
+
+
 def test_the_report_has_the_promised_keys_and_true_bytes(tmp_path: Path) -> None:
     simulation = make_run(tmp_path / "run.oc")
     report = simulation.run(steps=6, progress="none")

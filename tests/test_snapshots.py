@@ -17,6 +17,7 @@ from oracle import group_means
 from outcrop.axes import grid_shape, inside
 from outcrop.cli.main import call
 from outcrop.errors import InputError
+from outcrop.units import format_bytes
 from shots import BOX, DT, STEPS, make
 
 
@@ -39,6 +40,41 @@ def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None
     if sim.step < STEPS:  # the passes continue during the callback
         sim.run(STEPS - sim.step)
     assert [value for _, value in seen] == [float(one.sum()) for one in sim.snapshots["u"][:4]]
+
+
+def test_reports_and_plans_count_snapshots(tmp_path: Path) -> None:
+    """Checks the bytes of snapshots and of a history in plans, in reports and in JSON, and that the times of a report
+    add up to its whole time."""
+    several = [
+        oc.Snapshots(3), oc.Snapshots(7, ["u"], box=BOX, coarsen=(2, 3, 2), name="coarse", initial=False),
+        oc.Snapshots(STEPS + 1, name="never", initial=False),
+    ]  # fmt: skip
+    sim = make(tmp_path / "run.oc", memory="2MiB", snapshots=several)
+    for steps, options in ((10, {"history": "all"}), (STEPS - 10, {})):
+        before = sum(one[...].nbytes for one in sim.snapshots.values()) if sim.step else 0
+        before += sum(sim.history[name][...].nbytes for name in sim.history) if sim.step else 0
+        report = sim.run(steps, progress="none", **options)  # type: ignore[arg-type]
+        after = sum(one[...].nbytes for one in sim.snapshots.values())
+        after += sum(sim.history[name][...].nbytes for name in sim.history)
+        assert report.bytes_snapshots == report.predicted.bytes_snapshots == after - before > 0
+        assert report.to_json()["plan"]["snapshot_bytes"] == after - before
+        names = ("update", "read_wait", "write_wait", "copy", "checksum", "commit", "snapshots", "other")
+        assert sum(getattr(report, f"seconds_{name}") for name in names) == pytest.approx(report.seconds)
+    both = report.followed_by(report)
+    assert both.bytes_snapshots == both.predicted.bytes_snapshots == 2 * report.bytes_snapshots
+
+    times = dict.fromkeys(("seconds_read_wait", "seconds_write_wait", "seconds_copy", "seconds_checksum"), 0.5)
+    times |= {"seconds_update": 2.0, "seconds_commit": 1.0, "seconds_snapshots": 3.0, "seconds_other": 2.0}
+    lines = str(replace(report, seconds=10.0, **times)).splitlines()  # type: ignore[arg-type]
+    rows = {one[:24].strip(): one[24:].split() for one in lines if one.startswith("  ")}
+    parts = [float(rows[one[:24].strip()][0]) for one in lines if one.startswith("    ") and one[:24].strip()]
+    assert sum(parts) == float(rows["time"][0]) == 10.0
+    assert rows["snapshots"][:2] == rows["snapshots"][2:], "the measured bytes and the predicted bytes"
+    text = str(make(tmp_path / "other.oc", snapshots=several[0]).plan(9))
+    kept = f", and {format_bytes(4 * np.prod(sim.shape).item() * 4)} of snapshots"
+    assert [line.endswith(kept) for line in text.splitlines() if line.split()[0] in ("disk", "written")] == [True, True]
+    plain = make(tmp_path / "plain.oc", snapshots=None)
+    assert "of snapshots" not in str(plain.plan(9)) and "snapshot" not in str(plain.run(9, progress="none"))
 
 
 def test_a_callback_that_would_never_be_called_is_refused(tmp_path: Path) -> None:

@@ -2,16 +2,19 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from outcrop.cli import tiers as tiers_command
 from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.tiers import discover, measure, storage_tiers, survey
 from outcrop.tiers.storage_tiers import mount_of, mounted_tier
 from outcrop.tiers.survey import find_tiers
-from outcrop.tiers.tier import KINDS, Persistence
+from outcrop.tiers.tier import KINDS, Figures, Persistence
+from outcrop.user_cache import keep_figures, load_figures
 
 FIGURES = ("read_bytes_per_second", "write_bytes_per_second", "random_read_bytes_per_second",
            "random_write_bytes_per_second", "latency_seconds_read")  # fmt: skip
@@ -65,6 +68,26 @@ def test_every_tier_is_measured_once(folder: Path, capsys: pytest.CaptureFixture
     assert call(["tiers", "-d", str(folder / "none" / "below"), "--refresh"]) == 0
     # a missing folder is measured in the nearest folder above it
     assert str(folder.resolve()) in capsys.readouterr().out and os.listdir(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(5, "5 seconds"), (65, "1 minute"), (7300, "2 hours"), (3 * 86400, "3 days"), (None, ""), (-900, "0 seconds")],
+)
+def test_old_figures_show_their_age(
+    seconds: float | None, text: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks the age of figures from the cache. Figures of earlier versions have no age. A clock that was set back
+    gives the age 0."""
+    assert call(["tiers", "-d", str(folder)]) == 0
+    assert "ago" not in capsys.readouterr().out
+    known = load_figures(survey.CACHE, Figures)
+    kept = {key: replace(one, measured_at_seconds=seconds and 1e9 - seconds) for key, one in known.items()}
+    keep_figures(survey.CACHE, kept)
+    monkeypatch.setattr(tiers_command.time, "time", lambda: 1e9)
+    assert call(["tiers", "-d", str(folder)]) == 0
+    wanted = f"figures cached, measured {text} ago" if text else "figures cached, measured at an unknown time"
+    assert capsys.readouterr().out.count(wanted) == 2
 
 
 def test_unasked_nothing_is_measured(folder: Path) -> None:

@@ -263,14 +263,16 @@ def test_damaged_records_are_named_and_the_rest_is_shown(kind: str, name: str, w
 
 
 def test_what_is_not_a_run_is_refused(tmp_path: Path, where: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that a run may not exist yet, and that everything else than a run ends with one line."""
+    """Checks that everything else than a run ends with one line. With --once, a run that does not exist yet does so,
+    too, so that scripts notice a wrong name."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("text")
     for name in ("empty", "none.oc", "none/none.oc"):
-        assert call(["watch", str(tmp_path / name), "--once"]) == 0
-        text = capsys.readouterr().out
-        assert f"not started: there is no run in {tmp_path / name} yet" in text and "waiting" not in text
-        assert (f"there is no directory {tmp_path / 'none'}" in text) == (name == "none/none.oc")
+        assert call(["watch", str(tmp_path / name), "--once"]) == 2
+        shown = capsys.readouterr()
+        assert f"there is no run in {tmp_path / name} yet" in shown.err and shown.err.count("\n") == 1
+        assert not shown.out and "waiting" not in shown.err
+        assert (f"there is no directory {tmp_path / 'none'}" in shown.err) == (name == "none/none.oc")
     (where / "manifest.json").write_text("{}")
     for words, text in (
         ([str(tmp_path / "file"), "--once"], "holds no Outcrop run"),

@@ -45,8 +45,20 @@ def grid_shape(shape: Shape) -> GridShape:
     return inside(shape, 1)
 
 
-def axes_text(ndim: int) -> str:
-    return f"{_COUNTS[ndim]} {ORDERS[ndim]}"
+def x_first(values: Sequence[T], names: Sequence[str]) -> tuple[T, ...]:
+    """Return one value for each of a grid's own axes in the order in which users read sizes: x first. `names` are the
+    names of the axes. Outcrop's axes end with x. Axes with Devito's names keep Devito's order, which begins with x."""
+    return tuple(reversed(values)) if tuple(names) == NAMES[len(values)] else tuple(values)
+
+
+def order_text(ndim: int, names: Sequence[str] = ()) -> str:
+    """Return the text for a shape, such as "(nz, ny, nx)". `names` are the names of the axes, if they are not Outcrop's
+    names."""
+    return f"({', '.join(f'n{name}' for name in names)})" if len(names) > 1 else ORDERS[ndim]
+
+
+def axes_text(ndim: int, names: Sequence[str] = ()) -> str:
+    return f"{_COUNTS[ndim]} {order_text(ndim, names)}"
 
 
 def option_text(ndim: int) -> str:

@@ -118,7 +118,7 @@ def bench(
     from outcrop.bench.aggregate.bench import bench as run
 
     options.check_output(json, "--json")
-    options.check_output(png, "--png")
+    options.check_picture(png, "--png", (".png",))
     figures = run(BenchRequest(directory, workload, size, turns, ways, durable), ranks, png)
     if figures:  # only the first rank returns figures
         options.write_json(json, "--json", figures)

@@ -90,7 +90,7 @@ def bench(
             remedy = f"it takes {', '.join(takes)}" if takes else "its size is fixed"
             raise InputError(f"bench {name} does not take {OPTIONS[option]}; {remedy}")
     options.check_output(json, "--json")
-    options.check_output(png, "--png")
+    options.check_picture(png, "--png", (".png",))
     figures = run(directory, small, **chosen)
     if figures:  # only the first rank returns figures
         options.write_json(json, "--json", figures)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json as json_format
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from outcrop.axes import x_first
 from outcrop.cli import options
 from outcrop.units import counted, format_bytes
 
@@ -58,7 +60,7 @@ def facts(where: Path) -> dict[str, Any]:
         "where": str(where),
         "stencil": run.stencil.get("name", "?"),
         "parameters": dict(run.parameters),
-        "boundary": boundary_text(as_boundary(run.boundary), len(run.shape)),
+        "boundary": boundary_text(as_boundary(run.boundary), len(run.shape), run.axis_names),
         "axes": list(run.axis_names),
         "shape": list(run.own_shape),
         "padding": list(run.padding),
@@ -203,7 +205,7 @@ def _acquisition(run: Manifest, state: Any) -> dict[str, Any]:
 def as_text(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the facts as rows of a name and a text."""
     chosen = ", ".join(f"{name} = {value:g}" for name, value in found["parameters"].items())
-    size, axes = " x ".join(map(str, reversed(found["shape"]))), ", ".join(reversed(found["axes"]))
+    size, axes = _by_axis(found["shape"], found), ", ".join(x_first(found["axes"], found["axes"]))
     arrays, shards = found["arrays_on_disk"], found["shards_per_array"]
     rows = [
         ("stencil", f"{found['stencil']}{f' with {chosen}' if chosen else ''}, boundary {found['boundary']}"),
@@ -229,7 +231,7 @@ def as_text(found: dict[str, Any]) -> list[tuple[str, str]]:
     if found["parts"]:
         rows += _parts_text(found["where"], found["parts"])
     if cells := found["coordinates"]:
-        rows.append(("cells", _cells_text(cells)))
+        rows.append(("cells", _cells_text(cells, found)))
     if found["sizes"]:
         rows.append(("given", ", ".join(f"{name} = {size}" for name, size in found["sizes"].items())))
     if found["signals"]:
@@ -286,7 +288,12 @@ def _rim_text(found: dict[str, Any]) -> str:
     cells."""
     if not any(found["padding"]):
         return ""
-    return f", stored with {' x '.join(map(str, reversed(found['padding'])))} cells around it"
+    return f", stored with {_by_axis(found['padding'], found)} cells around it"
+
+
+def _by_axis(values: Sequence[float], found: dict[str, Any]) -> str:
+    """Return a text such as "64 x 32 x 16". `values` has a number for each axis, in the order of the stored arrays."""
+    return " x ".join(f"{one}" if isinstance(one, int) else f"{one:g}" for one in x_first(values, found["axes"]))
 
 
 def _acquisition_text(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -302,10 +309,10 @@ def _acquisition_text(found: dict[str, Any]) -> list[tuple[str, str]]:
             texts.append(f"{one['name']} of {one['field']} ({_points(one['points'])}{here})")
         rows.append(("traces", f"{', '.join(texts)}, {step} steps"))
     for kept in found["snapshots"]:
-        size = " x ".join(map(str, reversed(kept["shape"])))
+        size = _by_axis(kept["shape"], found)
         title = f"snapshots {kept['name']}" if kept["name"] else "snapshots"
         title = "the history" if kept["is_history"] else title
-        cells = f"means of {' x '.join(map(str, reversed(kept['coarsen'])))} cells" if kept["coarsen"] else "cells"
+        cells = f"means of {_by_axis(kept['coarsen'], found)} cells" if kept["coarsen"] else "cells"
         what = f"{title} of {', '.join(kept['fields'])}, {size} {cells} every {kept['every']} steps"
         count, exist = kept["count"], kept["on_disk"]
         # a history with a limit keeps only some states, and an adjoint run frees the states that it has used
@@ -320,8 +327,8 @@ def _points(count: int) -> str:
     return f"{count} point{'s' * (count != 1)}"
 
 
-def _cells_text(cells: dict[str, Any]) -> str:
-    apart, first = (" x ".join(f"{number:g}" for number in reversed(cells[name])) for name in ("spacing", "origin"))
+def _cells_text(cells: dict[str, Any], found: dict[str, Any]) -> str:
+    apart, first = (_by_axis(cells[name], found) for name in ("spacing", "origin"))
     return f"{apart} {cells['units']}".rstrip() + f" apart, the first at {first}"
 
 

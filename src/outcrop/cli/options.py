@@ -44,6 +44,9 @@ BenchDirectory = Annotated[
 ]
 Quiet = Annotated[bool, Option("--quiet", help="print errors only: no progress and no report")]
 
+PICTURES = (".png", ".svg", ".pdf")
+"""The endings of the names of pictures."""
+
 STENCIL = "a TOML file with the options, or "
 _TYPES: dict[str, Any] = {
     "shape": str,
@@ -328,6 +331,14 @@ def check_output(path: Path | None, option: str) -> None:
         require_output(path, option)
 
 
+def check_picture(path: Path | None, option: str, endings: Sequence[str] = PICTURES) -> None:
+    """Raise InputError as `check_output` does, and if the name of the file has an ending that no picture has. A name
+    without an ending is allowed."""
+    check_output(path, option)
+    if path is not None and path.suffix and path.suffix.lower() not in endings:
+        raise InputError(f"{option} {path}: the ending {path.suffix} is unknown; there are: {', '.join(endings)}")
+
+
 def write_json(path: Path | None, option: str, data: object) -> None:
     """Write `data` as JSON to the file of an option, if the option is given. Raises InputError as `write_file` does."""
     if path is not None:
@@ -335,9 +346,10 @@ def write_json(path: Path | None, option: str, data: object) -> None:
 
 
 def write_picture(path: Path, option: str, picture: Figure, dpi: int) -> None:
-    """Write a picture as PNG to the file of an option. Raises InputError as `write_file` does."""
+    """Write a picture to the file of an option, in the format of its ending, by default as PNG. Raises InputError as
+    `write_file` does."""
     drawn = BytesIO()
-    picture.savefig(drawn, dpi=dpi, format="png")
+    picture.savefig(drawn, dpi=dpi, format=path.suffix.lower().removeprefix(".") or "png")
     write_file(path, option, drawn.getvalue())
 
 

@@ -23,7 +23,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -55,6 +55,9 @@ BESIDE, BELOW = 0.9, 0.85
 """The space in inches for the labels of the axes of a panel: at its left side, and below and above it."""
 COLOR_BAR = 1.0
 """The space of the colour bar in inches."""
+MARGIN, MAX_WIDENINGS = 0.1, 4
+"""The space in inches beside the labels of a figure that was widened, and the maximum number of times that a figure is
+widened."""
 LETTERS_PER_INCH = 11.0
 """The number of letters of a title of normal size in one inch. The letters of a small title are a fifth narrower."""
 NOT_FINITE = "#e040fb"
@@ -73,38 +76,51 @@ class Panel:
 
 def panels_of(subject: Subject, slices: Sequence[str]) -> list[Panel]:
     """Return a panel for each slice in texts such as "z=10,20". Without slices, a grid of three axes is cut in the
-    middle of z. Raises InputError for slices that are not in the grid."""
+    middle of its first axis, or of a much shorter axis. Raises InputError for slices that are not in the grid."""
     shape = subject.shape
     if len(shape) < 3:
         if slices:
             raise InputError(f"--slice {slices[0]}: there is nothing to cut in a grid of fewer than three axes")
         return [Panel(tuple(_thinned(n, MAX_PIXELS) for n in shape), subject.axes, "")]
-    nz, ny, nx = shape
-    cuts = [cut for text in slices for cut in parse_slices(text, (nz, ny, nx))] or [("z", nz // 2)]
+    sizes = {axis.name: axis.cells for axis in subject.axes}
+    cuts = [cut for text in slices for cut in parse_slices(text, sizes)] or [default_cut(sizes)]
     if len(cuts) > MAX_SLICES:
         raise InputError(f"--slice: {len(cuts)} slices are too many for one picture; give at most {MAX_SLICES}")
     pixels = MAX_PIXELS // columns_of(len(cuts))
     panels = []
     for axis, place in cuts:
-        number = "zyx".index(axis)
+        number = list(sizes).index(axis)
         index = [place if one == number else _thinned(n, pixels) for one, n in enumerate(shape)]
         axes = tuple(one for one in subject.axes if one.name != axis)
         panels.append(Panel(tuple(index), axes, subject.axes[number].place(place)))
     return panels
 
 
-def parse_slices(text: str, shape: tuple[int, int, int]) -> list[tuple[str, int]]:
-    """Convert "z=10,256" to [("z", 10), ("z", 256)]. Raises InputError for an unknown axis and for a place outside the
-    grid."""
+def default_cut(sizes: Mapping[str, int]) -> tuple[str, int]:
+    """Return the axis and the place of the slice that is drawn by default. This is the middle of the first axis. If
+    another axis has less than half the cells of each other axis, the slice is in the middle of the shortest axis, so
+    that a thin box is seen from its large side. `sizes` has the number of cells of each axis."""
+    shortest = min(sizes, key=lambda name: sizes[name])
+    others = [size for name, size in sizes.items() if name != shortest]
+    axis = shortest if 2 * sizes[shortest] < min(others) else next(iter(sizes))
+    return axis, sizes[axis] // 2
+
+
+def parse_slices(text: str, sizes: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Convert "z=10,256" to [("z", 10), ("z", 256)]. `sizes` has the number of cells of each axis. Raises InputError
+    for an unknown axis and for a place outside the grid."""
     axis, equals, numbers = text.partition("=")
-    axis = axis.strip().lower()
+    axis = axis.strip() if axis.strip() in sizes else axis.strip().lower()
     try:
         places = [int(one) for one in numbers.split(",")]
     except ValueError:
         equals = ""
-    if not equals or axis not in ("x", "y", "z"):
-        raise InputError(f"--slice {shown(text)} is not understood; write z=256, y=0 or x=10,20,30")
-    size = shape["zyx".index(axis)]
+    if not equals or axis not in sizes:
+        first, second, third = sizes
+        raise InputError(
+            f"--slice {shown(text)} is not understood; write {first}=256, {second}=0 or {third}=10,20,30"
+        )
+    size = sizes[axis]
     for place in places:
         if not 0 <= place < size:
             raise InputError(f"--slice {text}: {axis} goes from 0 to {size - 1}")
@@ -239,7 +255,7 @@ class Picture:
 
         self._shape = shape = PictureShape.of(panels)
         self.figure: Figure = Figure(figsize=shape.figure, layout="constrained")
-        self._panels, self._scale = panels, scale
+        self._panels, self._scale, self._is_shown = panels, scale, False
         every = list(self.figure.subplots(shape.rows, shape.columns, squeeze=False).flat)
         self._plots, spare = every[: len(panels)], every[len(panels) :]
         for plot in spare:
@@ -280,11 +296,25 @@ class Picture:
             place = self._panels[0].place
             title = f"{title}, {place}" if place else title
             self._plots[0].set_title(self._in_lines(title, self._shape.panel[0] + 1.4 * BESIDE))
+            self._widen()
             return title
         for plot, panel in zip(self._plots, self._panels, strict=True):
             plot.set_title(self._in_lines(panel.place, 1.2 * (self._shape.panel[0] + BESIDE)), fontsize="medium")
         self.figure.suptitle(self._in_lines(title, self._shape.figure[0]))
+        self._widen()
         return f"{title}, {', '.join(panel.place for panel in self._panels)}"
+
+    def _widen(self) -> None:
+        """Widen the figure until no label is cut off. The layout of matplotlib has no space for long numbers beside
+        panels whose cells are squares. The frames of a movie keep the size of the first frame."""
+        for _ in range(MAX_WIDENINGS if not self._is_shown else 0):
+            self.figure.draw_without_rendering()
+            box, width = self.figure.get_tightbbox(), self.figure.get_figwidth()
+            missing = max(0.0, -box.x0) + max(0.0, box.x1 - width)
+            if not missing:
+                break
+            self.figure.set_figwidth(width + missing + MARGIN)
+        self._is_shown = True
 
     @staticmethod
     def _in_lines(text: str, width: float) -> str:

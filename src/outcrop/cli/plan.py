@@ -55,7 +55,7 @@ def plan(
 ) -> None:
     """Show what `outcrop run` would do with the same arguments, and predict its cost. Nothing is changed."""
     options.check_output(json, "--json")
-    options.check_output(draw, "--draw")
+    options.check_picture(draw, "--draw")
     is_gradient = gradient or bool(wrt)
     if is_gradient and (draw is not None or explain or check):
         raise InputError("--gradient plans two runs; leave out --draw, --explain and --check")

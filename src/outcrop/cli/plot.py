@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from outcrop.cli.options import check_output, write_picture
+from outcrop.cli.options import PICTURES, check_picture, write_picture
 from outcrop.cli.picture import Picture, Range, Scale, check_colors, panels_of, parse_limits
 from outcrop.cli.subject import Subject, SubjectFrame, open_subject
 from outcrop.errors import InputError
@@ -21,13 +21,16 @@ MAX_FRAMES_PER_SECOND = 50.0
 
 def plot(
     where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run, or a file of values")],
-    output: Annotated[Path | None, Option("-o", "--output", metavar="PNG", help="the picture to write")] = None,
+    output: Annotated[
+        Path | None, Option("-o", "--output", metavar="FILE", help="the picture to write: .png, .svg or .pdf")
+    ] = None,
     slices: Annotated[
         list[str] | None,
         Option(
             "--slice", metavar="AXIS=K",
-            help="z=K, y=K or x=K on a grid of three axes; z=10,20,30 or a repeated option draws several slices "
-            "[default: the middle of z]",
+            help="z=K, y=K or x=K on a grid of three axes; z=10,20,30 or a repeated option draws several slices; the "
+            "axes of Devito's runs have Devito's names [default: the middle of the first axis, or of a much shorter "
+            "axis]",
         ),
     ] = None,
     field: Annotated[
@@ -56,14 +59,15 @@ def plot(
         ),
     ] = "auto",
 ) -> None:  # fmt: skip
-    """Draw slices as a PNG. The slices are from the committed state of a run, from its snapshots, or from a file in a
-    format that a run can read. With --gif or --mp4, draw all snapshots as a movie."""
+    """Draw slices as a picture. The slices are from the committed state of a run, from its snapshots, or from a file in
+    a format that a run can read. With --gif or --mp4, draw all snapshots as a movie."""
     given = {"-o": output, "--gif": gif, "--mp4": mp4}
     chosen = [(option, path) for option, path in given.items() if path is not None]
     if not chosen:
-        raise InputError("give the picture to write with -o PNG, or a movie with --gif FILE or --mp4 FILE")
+        raise InputError("give the picture to write with -o FILE, or a movie with --gif FILE or --mp4 FILE")
+    endings = {"-o": PICTURES, "--gif": (".gif",), "--mp4": (".mp4",)}
     for option, path in chosen:
-        check_output(path, option)
+        check_picture(path, option, endings[option])
     is_movie = gif is not None or mp4 is not None
     if is_movie and snapshots is None:
         raise InputError("a movie needs snapshots of a run: give --snapshots NAME")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outcrop.errors import InputError, shown
 from outcrop.paths import is_there
+from outcrop.units import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,21 +98,20 @@ def open_subject(where: Path, field: str | None, snapshots: str | None) -> Subje
 
 def of_field(simulation: Simulation, field: str | None) -> Subject:
     """Return the committed values of a field, by default of the first field."""
-    from outcrop.axes import NAMES
-
     name = field or simulation.stencil.fields[0].name
     values, where = simulation[name], simulation.coordinates
     axes = [_axis(where, place, letter, n) for place, (letter, n) in
-            enumerate(zip(NAMES[values.ndim], values.shape, strict=True))]  # fmt: skip
-    title = f"{simulation.stencil.name}, step {simulation.step}"
+            enumerate(zip(simulation.setup.description.axis_names, values.shape, strict=True))]  # fmt: skip
+    # the steps of snapshots of Devito's equations are Devito's time indices, so the count of steps is another number
+    is_devito = simulation.setup.description.first_time is not None
+    when = f"after {counted(simulation.step, 'step')}" if is_devito else f"step {simulation.step}"
+    title = f"{simulation.stencil.name}, {when}"
     return Subject(name, tuple(axes), values.dtype.name, [SubjectFrame(title, simulation.step, values.sample)])
 
 
 def of_snapshots(simulation: Simulation, name: str) -> Subject:
     """Return the committed snapshots with this name, such as "u" or "side/u". The name of a group with one field, such
     as "side", is also accepted. Raises InputError if there are no such snapshots yet."""
-    from outcrop.axes import NAMES
-
     views = simulation.snapshots
     of_group = [one for one in views if one.rpartition("/")[0] == name]
     full = of_group[0] if name not in views and len(of_group) == 1 else name
@@ -124,7 +124,7 @@ def of_snapshots(simulation: Simulation, name: str) -> Subject:
     entry, description = view.entry, simulation.setup.description
     axes = []
     for place, (letter, (begin, _), group) in enumerate(
-        zip(NAMES[len(entry.box)], entry.box, entry.group, strict=True)
+        zip(description.axis_names, entry.box, entry.group, strict=True)
     ):
         # a value is at the centre of the cells of its group
         first = begin - description.padding[place] + (group - 1) / 2

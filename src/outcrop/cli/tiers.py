@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from outcrop.cli import options
 from outcrop.paths import require_directory
 from outcrop.run.progress import can_draw
 from outcrop.tiers.tier import LASTS
-from outcrop.units import format_bytes
+from outcrop.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from outcrop.tiers.survey import Measuring
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 HEADS = ("tier", "kind", "where", "capacity", "free", "read", "write", "random read", "random write", "latency",
          "lasts until")  # fmt: skip
+
+AGES = ((86400, "day"), (3600, "hour"), (60, "minute"))
+"""The units of the age of figures, with their lengths in seconds."""
 
 Declared = Annotated[
     Path | None,
@@ -111,9 +115,20 @@ def _remarks(tier: Tier) -> Iterator[str]:
         yield f"made to last by {tier.primitive}{after}"
     if tier.triad_bytes_per_second:
         yield f"triad {_rate(tier.triad_bytes_per_second)}"
-    yield f"figures {tier.origin}" if tier.origin != "not measured" else "no figures"
+    yield f"figures {tier.origin}{_age(tier)}" if tier.origin != "not measured" else "no figures"
     if tier.note:
         yield tier.note
+
+
+def _age(tier: Tier) -> str:
+    """Return a text that says when figures from the cache were measured, or "" for other figures."""
+    if tier.origin != "cached":
+        return ""
+    if tier.measured_at_seconds is None:
+        return ", measured at an unknown time"
+    seconds = max(0.0, time.time() - tier.measured_at_seconds)
+    size, unit = next((one for one in AGES if seconds >= one[0]), (1, "second"))
+    return f", measured {counted(int(seconds // size), unit)} ago"
 
 
 def _rate(bytes_per_second: float | None) -> str:

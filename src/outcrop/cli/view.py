@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from outcrop.axes import x_first
 from outcrop.cli.picture import Range, Scale
-from outcrop.cli.subject import Subject, of_field, of_snapshots
+from outcrop.cli.subject import Axis, Subject, of_field, of_snapshots
 from outcrop.errors import InputError, OutcropError
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def _require_port(port: int) -> None:
 def _arrange(neuroglancer: Any, state: Any, subjects: Sequence[Subject]) -> None:
     """Show the middle of the first subject, as large as the window allows, and the controls of its colours. In the
     first panel, x is horizontal and y is vertical."""
-    first, axes = subjects[0], list(reversed(subjects[0].axes))
+    first, axes = subjects[0], _x_first(subjects[0])
     state.dimensions = _dimensions(neuroglancer, subjects)
     names, now = list(state.dimensions.names), _newest(subjects)
     state.display_dimensions = names[: len(axes)]
@@ -245,12 +246,16 @@ def _arrange(neuroglancer: Any, state: Any, subjects: Sequence[Subject]) -> None
 def _dimensions(neuroglancer: Any, subjects: Sequence[Subject]) -> Any:
     """Return the axes that the browser shows: x, y and z, and the step if there are snapshots. The first subject that
     has an axis defines its unit and scale."""
-    names = [axis.name for axis in reversed(subjects[0].axes)]
+    names = [axis.name for axis in _x_first(subjects[0])]
     spaces = [_space_of(one) for one in subjects]
     found = {name: (unit, scale) for space in reversed(spaces) for name, unit, scale in zip(*space, strict=True)}
     names += [name for name in found if name not in names]
     units, scales = zip(*(found[name] for name in names), strict=True)
     return neuroglancer.CoordinateSpace(names=names, units=units, scales=scales)
+
+
+def _x_first(subject: Subject) -> list[Axis]:
+    return list(x_first(subject.axes, [axis.name for axis in subject.axes]))
 
 
 def import_neuroglancer() -> Any:
@@ -336,8 +341,11 @@ def _source(neuroglancer: Any, subject: Subject, turn: threading.Lock) -> tuple[
     names, units, scales = _space_of(subject)
     # Neuroglancer counts positions from the lower side of the first cell, and Outcrop from its centre
     begins = [axis.origin / axis.spacing - 0.5 for axis in subject.axes]
+    signs = [1] * len(begins)
     if subject.every:
-        begins = [subject.frames[0].step / scales[0] - 0.5, *begins]
+        # Devito's equations can run backward in time
+        first, way = subject.frames[0].step, -1 if subject.frames[-1].step < subject.frames[0].step else 1
+        begins, signs = [first / scales[0] - 0.5 * way, *begins], [way, *signs]
     space = neuroglancer.CoordinateSpace(names=names, units=units, scales=scales)
     empty = np.broadcast_to(np.zeros((), subject.dtype), _whole_shape(subject))  # only its shape and dtype are used
     # Blocks of one plane serve slices best, because a plane is contiguous on disk.
@@ -345,7 +353,7 @@ def _source(neuroglancer: Any, subject: Subject, turn: threading.Lock) -> tuple[
     resolutions = 1 + max(0, math.ceil(math.log2(max(subject.shape) / COARSEST_CELLS)))
     cells = Cells(empty, dimensions=space, downsampling="2d", max_downsampling=float("inf"), volume_type="image",
                   max_downsampling_scales=resolutions)  # fmt: skip
-    matrix = np.hstack([np.eye(len(names)), np.array(begins)[:, None]])
+    matrix = np.hstack([np.diag(signs), np.array(begins)[:, None]])
     transform = neuroglancer.CoordinateSpaceTransform(output_dimensions=space, matrix=matrix)
     return neuroglancer.LayerDataSource(url=cells, transform=transform), cells
 

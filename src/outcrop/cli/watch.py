@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from outcrop.axes import x_first
 from outcrop.errors import InputError, OutcropError
 from outcrop.units import counted, format_rate, format_seconds
 
@@ -48,9 +49,10 @@ def watch(
     """Show the progress of a run that another process computes. The command only reads, and never disturbs the run.
 
     The page shows the committed steps, the time left, rates beside their prediction, traces and norms. The run need not
-    exist yet. Without --web, the command ends when the run has finished. Ctrl-C ends the command, and not the run.
+    exist yet, except with --once. Without --web, the command ends when the run has finished. Ctrl-C ends the command,
+    and not the run.
     """
-    from outcrop.run.watch import Watcher
+    from outcrop.run.watch import Watcher, has_begun, not_started
 
     if not MIN_SECONDS <= interval <= MAX_SECONDS:
         raise InputError(f"--interval {interval:g}: give {MIN_SECONDS:g} to {MAX_SECONDS:.0f} seconds")
@@ -60,7 +62,9 @@ def watch(
         raise InputError("--web goes on until Ctrl-C; leave out --keep")
     if port and not web:
         raise InputError("--port is for the page in a browser; give --web, too")
-    watcher = Watcher(where, waits=not once)
+    if once and not has_begun(where):
+        raise InputError(not_started(where, waits=False))
+    watcher = Watcher(where)
     if once:
         print("\n".join(page(watcher.look(curve_columns(), sys.maxsize))))
     elif web:
@@ -113,7 +117,7 @@ def _not_finite(now: Glance) -> list[str]:
 
 def _subject(now: Glance) -> str:
     assert now.run is not None
-    size = " x ".join(map(str, reversed(now.run.own_shape)))
+    size = " x ".join(map(str, x_first(now.run.own_shape, now.run.axis_names)))
     return f"{now.run.stencil.get('name', '?')} {size} {now.run.dtype}"
 
 

@@ -27,7 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.cli.picture import NOT_FINITE, Range, Scale, parse_slices
+from outcrop.cli.picture import NOT_FINITE, Range, Scale, default_cut, parse_slices
 from outcrop.cli.watch import MAX_CURVE_COLUMNS, Follower, page
 from outcrop.errors import InputError, OutcropError
 
@@ -128,20 +128,26 @@ def _slices(now: Glance) -> list[dict[str, Any]]:
     run = now.run
     if run is None or not run.filled:
         return []
+
+    def slices_of(name: str, shape: tuple[int, ...], count: int) -> dict[str, Any]:
+        sizes = dict(zip(run.axis_names, shape, strict=True))
+        cut = default_cut(sizes)[0] if len(sizes) == 3 else ""
+        return {"name": name, "shape": list(shape), "count": count, "axes": list(sizes), "cut": cut}
+
     found = [
-        {"name": f"snapshots {entry.prefix}{field}", "shape": list(entry.shape), "count": entry.count(run.step)}
+        slices_of(f"snapshots {entry.prefix}{field}", entry.shape, entry.count(run.step))
         for entry in run.taps.snapshots
         if not entry.is_history and entry.count(run.step)
         for field in entry.fields
     ]
     names = [one.name for one in run.arrays if one.name in run.filled and (one.is_static or not run.in_place)]
-    return found + [{"name": name, "shape": list(run.own_shape), "count": 1} for name in names]
+    return found + [slices_of(name, run.own_shape, 1) for name in names]
 
 
 def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str, str]:
     """Return a slice as PNG, a text that describes it, and the colours of its colour bar, from the lowest to the
     highest value. The colours are those of `outcrop plot`. `name` is a name of `_slices`. `cut` has the form "z=256".
-    Without `cut`, the slice is in the middle of the first axis. Raises InputError for other names and cuts."""
+    Without `cut`, the slice is the default of `outcrop plot`. Raises InputError for other names and cuts."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -153,8 +159,9 @@ def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str, str
     shape = tuple(view.shape[len(index) :])
     thinned: list[int | slice] = [slice(None, None, -(-size // MAX_PIXELS)) for size in shape]
     if len(shape) == 3:
-        axis, at = parse_slices(cut, (shape[0], shape[1], shape[2]))[0] if cut else ("z", shape[0] // 2)
-        thinned["zyx".index(axis)] = at
+        sizes = dict(zip(simulation.setup.description.axis_names, shape, strict=True))
+        axis, at = parse_slices(cut, sizes)[0] if cut else default_cut(sizes)
+        thinned[list(sizes).index(axis)] = at
         about += f", {axis} = {at}"
     elif cut:
         raise InputError(f"--slice {cut}: there is nothing to cut in a grid of fewer than three axes")
@@ -262,7 +269,7 @@ img { image-rendering: pixelated; min-width: 32em; max-width: 100%; border: 1px 
 <pre id="text"></pre>
 <div id="curves"></div>
 <h2>Slice</h2>
-<p><select id="name"></select> <select id="axis"><option>z</option><option>y</option><option>x</option></select>
+<p><select id="name"></select> <select id="axis"></select>
 <input id="at" type="range" min="0" value="0"> <span id="about"></span></p>
 <div id="scale"><span id="low"></span><span id="high"></span></div>
 <p><img id="slice" alt=""></p>
@@ -298,7 +305,7 @@ function choose() {
   const isVolume = one !== undefined && one.shape.length === 3;
   get("axis").hidden = get("at").hidden = !isVolume;
   if (isVolume) {
-    get("at").max = one.shape["zyx".indexOf(get("axis").value)] - 1;
+    get("at").max = one.shape[one.axes.indexOf(get("axis").value)] - 1;
   }
   return one;
 }
@@ -327,7 +334,8 @@ async function draw(isForced) {
 function flat() {
   const one = slices.find(each => each.name === get("name").value);
   if (one !== undefined && one.shape.length === 3) {
-    get("axis").value = one.shape.includes(1) ? "zyx"[one.shape.indexOf(1)] : "z";
+    get("axis").replaceChildren(...one.axes.map(axis => new Option(axis)));
+    get("axis").value = one.cut;
   }
   middle();
 }
@@ -335,7 +343,7 @@ function flat() {
 function middle() {
   const one = choose();
   if (one !== undefined && one.shape.length === 3) {
-    get("at").value = Math.floor(one.shape["zyx".indexOf(get("axis").value)] / 2);
+    get("at").value = Math.floor(one.shape[one.axes.indexOf(get("axis").value)] / 2);
   }
   draw(true);
 }

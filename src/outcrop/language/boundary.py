@@ -127,12 +127,31 @@ def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:
     return boundary
 
 
-def boundary_text(boundary: Boundary, ndim: int) -> str:
+def boundary_text(boundary: Boundary, ndim: int, names: Sequence[str] | None = None) -> str:
     """Return the text of a boundary. `boundary` is for the engine's three axes, and the text is for the grid's own
-    axes."""
+    axes. `names` are the names of these axes, if they have Devito's names."""
     own = {1: (boundary.x,) * 3, 2: (boundary.z, boundary.z, boundary.x), 3: boundary.sides}[ndim]
-    text = str(Boundary(*own))
-    return ",".join(text.split(",")[-ndim:])
+    parts = str(Boundary(*own)).split(",")[-ndim:]
+    if names is None or len(parts) < ndim or "=" not in parts[0]:
+        return ",".join(parts)
+    return ",".join(f"{name}={part.partition('=')[2]}" for name, part in zip(names, parts, strict=True))
+
+
+def with_own_names(value: object, names: Sequence[str]) -> object:
+    """Return a boundary in which the axes have Outcrop's names. `value` is a word, a text or a mapping, in which the
+    axes have the names `names`, in the order of the grid. Other values are returned unchanged. Raises InputError for
+    unknown axes."""
+    if isinstance(value, str):
+        if "=" not in value or len(value) > _MAX_TEXT:
+            return value
+        value = _by_axis(value)
+    if not isinstance(value, Mapping):
+        return value
+    own = dict(zip(names, NAMES[len(names)], strict=True))
+    for axis in value:
+        if axis not in own:
+            raise InputError(f"boundary: axis {shown(axis)} is unknown; there are {', '.join(names)}")
+    return {own[axis]: sides for axis, sides in value.items()}
 
 
 FIXED = Boundary()

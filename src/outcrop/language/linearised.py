@@ -202,6 +202,11 @@ def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
     At points without a derivative, a one-sided derivative is used (derivative.py). Raises InputError for unknown names,
     and for a stencil that no kernel can compute.
     """
+    if not isinstance(stencil, Stencil):
+        raise InputError(
+            f"stencil {shown(stencil)} is not a Stencil; for Devito's equations, give from_devito(equations, "
+            "dt).stencil"
+        )
     fields, names = Fields(stencil), (wrt,) if isinstance(wrt, str) else tuple(wrt)
     fields.require_known(stencil.name, names)
     numbers = [fields.number(name) for name in fields.forward]

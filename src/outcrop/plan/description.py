@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from outcrop.axes import NAMES, x_first
 from outcrop.display import as_text
 from outcrop.plan.actions import FAR, Bound, Update, UpdateRegion
 from outcrop.plan.cost import Span, aside_seconds, cell_updates, snapshots_of, timeline, work_of, works_of
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
     from outcrop.plan.problem import Problem
 
 
-def title(problem: Problem) -> str:
-    """Return a line with the stencil, the size of the grid, the number of steps and the boundary."""
-    size = " x ".join(map(str, problem.own_shape[::-1]))
-    return f"{problem.stencil} {size} {problem.dtype}, {counted(problem.steps, 'step')}, boundary {problem.boundary}"
+def title(problem: Problem, axes: Sequence[str] = ()) -> str:
+    """Return a line with the stencil, the size of the grid, the number of steps and the boundary. `axes` are the names
+    of the axes, if they are not Outcrop's names."""
+    names = axes or NAMES[problem.ndim]
+    size, steps = " x ".join(map(str, x_first(problem.own_shape, names))), counted(problem.steps, "step")
+    return f"{problem.stencil} {size} {problem.dtype}, {steps}, boundary {problem.boundary_along(names)}"
 
 
 def planned_rows(planned: Planned) -> list[tuple[str, str]]:
@@ -46,7 +49,7 @@ def planned_rows(planned: Planned) -> list[tuple[str, str]]:
     rate = format_rate(_cells_updated(plan) / seconds if seconds else 0.0)
     reads, writes = format_rate(device.read_bytes_per_second), format_rate(device.write_bytes_per_second)
     return [
-        *plan_rows(plan, f" of {format_bytes(planned.budget_bytes)}", f", {planned.thread_layout}"),
+        *plan_rows(plan, f" of {format_bytes(planned.budget_bytes)}", f", {planned.thread_layout}", planned.axes),
         ("updates", f"{planned.updates_origin}: {rate}cell/s with these sizes{_because(planned, 'updates')}"),
         ("storage", f"{device.origin}: reads {reads}B/s, writes {writes}B/s{_because(planned, 'storage')}"),
     ]
@@ -58,21 +61,23 @@ def planned_text(
 ) -> str:  # fmt: skip
     """Return the title and all rows as text. If the plan is for one of several ranks, `whole` is the problem of the
     whole grid. The rows `before` and `after` are shown before and after the other rows."""
-    return as_text(title(whole or planned.problem), [*before, *planned_rows(planned), *after])
+    return as_text(title(whole or planned.problem, planned.axes), [*before, *planned_rows(planned), *after])
 
 
-def plan_rows(plan: Plan, budget: str = "", threads: str = "") -> list[tuple[str, str]]:
-    """Return rows about a plan alone. The texts `budget` and `threads` become parts of the row about memory."""
-    guess, fields, periodic = plan.predicted, _fields(plan.problem), _periodic(plan)
+def plan_rows(plan: Plan, budget: str = "", threads: str = "", axes: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return rows about a plan alone. The texts `budget` and `threads` become parts of the row about memory. `axes` has
+    the same meaning as in `title`."""
+    guess, fields, periodic = plan.predicted, _fields(plan.problem), _periodic(plan, axes)
+    kept = f", and {format_bytes(plan.snapshot_bytes)} of snapshots" if plan.snapshot_bytes else ""
     return [
         *([("fields", fields)] if fields else []),
         *([("once", computed)] if (computed := "; ".join(plan.problem.computed_once)) else []),
         ("scheme", describe_scheme(plan)),
         ("memory", f"{format_bytes(plan.memory_bytes)}{budget}{_resident(plan)}{threads}"),
         *([("periodic", periodic)] if periodic else []),
-        ("disk", _disk(plan)),
+        ("disk", _disk(plan) + kept),
         ("read", format_bytes(guess.bytes_read)),
-        ("written", format_bytes(guess.bytes_written)),
+        ("written", format_bytes(guess.bytes_written) + kept),
         (
             "time",
             f"about {format_seconds(guess.seconds)}: updates {format_seconds(guess.seconds_update)}, meanwhile "
@@ -119,7 +124,7 @@ def _resident(plan: Plan) -> str:
     return f" ({format_bytes(size)} for all fields that are only read)"
 
 
-def _periodic(plan: Plan) -> str:
+def _periodic(plan: Plan, axes: Sequence[str]) -> str:
     """Return a text about the extra planes that a periodic streaming axis needs in the window, or "" if this axis is
     not periodic."""
     problem, sizes = plan.problem, plan.sizes
@@ -129,7 +134,7 @@ def _periodic(plan: Plan) -> str:
     other = EVERY_SCHEME[plan.scheme].window(mirrored, sizes.levels, sizes)
     pairs = zip(plan.window.ring_planes, other.ring_planes, plan.window.copies, strict=True)
     more = sum((own - less) * copies for own, less, copies in pairs)
-    axis, planes = ("y", counted(more, "row")) if problem.ndim == 2 else ("z", counted(more, "plane"))
+    axis, planes = (axes or NAMES[problem.ndim])[0], counted(more, "row" if problem.ndim == 2 else "plane")
     cost = f"{planes} more in the window ({format_bytes(plan.window.bytes - other.bytes)})"
     return f"{axis}, read from both ends alternately: {cost if more else 'the window holds the whole grid'}"
 

@@ -142,6 +142,12 @@ class Plan(Described):
         return fringes + (problem.grid_bytes if uses_other else 0)
 
     @property
+    def snapshot_bytes(self) -> int:
+        """The bytes of all snapshots that the steps of the plan write."""
+        demand, steps = self.problem.acquisition, self.problem.steps
+        return sum(one.boxes(demand.first_step, steps) * one.box_bytes for one in demand.snapshots)
+
+    @property
     def blocks_per_pass(self) -> int:
         """The number of blocks of the first pass, without blocks that only send planes."""
         blocks = {one for one in self.passes[0].actions if isinstance(one, Block) and not one.only_sends}
@@ -170,6 +176,7 @@ class Plan(Described):
             "memory_bytes": self.memory_bytes,
             "taps_bytes": self.acquisition_bytes,
             "scratch_bytes": self.scratch_bytes,
+            "snapshot_bytes": self.snapshot_bytes,
         }
 
 

@@ -4,7 +4,7 @@ budget."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from outcrop.display import Described
@@ -32,6 +32,7 @@ class Planned(Described):
     where the update rate comes from: "measured", "cached" (an earlier run has measured the rate), "assumed", or a text
     that names the machine whose file declares the rate. `StorageRates.origin` says where the rates of the storage come
     from. `assumed` contains the reason for each assumed rate: {"updates": ..., "storage": ...}.
+    `axes` contains the names of the axes, if they are not Outcrop's names.
     """
 
     problem: Problem
@@ -42,6 +43,7 @@ class Planned(Described):
     considered: tuple[Candidate, ...]
     updates_origin: str
     assumed: Mapping[str, str]
+    axes: tuple[str, ...] = field(default=(), kw_only=True)
 
     def require_legal(self) -> None:
         """Prove that the plan is legal. Later calls do not repeat the proof. If the plan is not legal, the method
@@ -60,7 +62,7 @@ class Planned(Described):
         return True
 
     def _title(self) -> str:
-        return title(self.problem)
+        return title(self.problem, self.axes)
 
     def _rows(self) -> list[tuple[str, str]]:
         return planned_rows(self)

@@ -15,7 +15,7 @@ from functools import cached_property
 from math import gcd
 from typing import TypeAlias
 
-from outcrop.axes import NAMES, PLACES
+from outcrop.axes import PLACES
 from outcrop.plan.actions import FAR, Rectangle, round_up
 
 VECTOR_BYTES = 64
@@ -471,16 +471,15 @@ class Problem:
         """True if `plain` is true and only one field is updated."""
         return self.plain and self.state_arrays == 1
 
-    @cached_property
-    def boundary(self) -> str:
-        """A text that names the boundaries along the axes of the user's grid."""
+    def boundary_along(self, names: Sequence[str]) -> str:
+        """Return a text that names the boundaries along the axes of the user's grid, with the names `names`."""
         own = [self.sides[place] for place in PLACES[self.ndim]]
         words = {side for sides in own for side in sides}
         if len(words) == 1:
             return words.pop()
         return ", ".join(
             f"{axis} {low}" if low == high else f"{axis} {low} and {high}"
-            for axis, (low, high) in zip(NAMES[self.ndim], own, strict=True)
+            for axis, (low, high) in zip(names, own, strict=True)
         )
 
     @cached_property

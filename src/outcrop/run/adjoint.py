@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.axes import PLACES, inside
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, OutcropError, shown
 from outcrop.language.adjoint import Adjoint, adjoint_of, edge_values
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.sparse import Injection, Sampling, spread
@@ -54,6 +54,7 @@ from outcrop.run.disk.values import padded
 from outcrop.run.forward import Derived, Forward, computes_again, inputs_of, require_states, states_of
 from outcrop.run.gradients import Computed, Corrected, corner_sampling, scale_terms, scaled_sources, weighted
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all
+from outcrop.run.places import storage_at
 from outcrop.run.report import Report
 from outcrop.run.setup import as_threads, parse_memory, reopen, set_up_beside
 from outcrop.run.user_values import as_flag, as_real_array, decode_signals, encode_signals, require_mapping
@@ -205,7 +206,8 @@ def adjoint_run(
     if states and settings.io == "mmap":  # mapped files cannot be replaced by the states of the next pass
         settings = replace(settings, io="auto")
     setup = set_up_beside(definition, place, forward.steps, settings, force=as_flag(force, "force"))
-    setup = replace(setup, description=replace(setup.description, max_step=forward.steps))
+    description = replace(setup.description, max_step=forward.steps, adjoint_of=forward.manifest.identity)
+    setup = replace(setup, description=description)
     run = Simulation(setup)
     for entry in setup.description.static:
         axis = adjoint.edges.get(entry.name)
@@ -248,7 +250,8 @@ def find_place(
 ) -> tuple[Path, bool]:
     """Return the directory of the adjoint run, and True if an adjoint run in this directory is continued. Raises
     InputError if the directory overlaps a directory of the forward run. Also raises InputError if the directory exists,
-    and `resume` and `force` are both False."""
+    and `resume` and `force` are both False, or if `resume` is True and the directory holds the adjoint of another run.
+    """
     run = simulation.directory
     if directory is None and is_block_device(run):
         raise InputError(f"the run is on the block device {run}; give a directory for its adjoint run")
@@ -261,11 +264,28 @@ def find_place(
             raise InputError(f"directory {place} and the forward run in {one} overlap; choose another directory")
     if not is_there(str(place)):
         return place, False
-    if as_flag(resume, "resume"):
-        return place, True
-    if as_flag(force, "force"):
-        return place, False
+    resumes, replaces = as_flag(resume, "resume"), as_flag(force, "force")
+    if (resumes or not replaces) and _is_of_another_run(place, simulation):
+        raise InputError(
+            f"{place} holds another run, or the adjoint of an older run in {run}; give force=True without resume to "
+            "replace it"
+        )
+    if resumes or replaces:
+        return place, resumes
     raise InputError(f"{place} exists; give resume=True to continue an adjoint run in it, or force=True to replace it")
+
+
+def _is_of_another_run(place: Path, simulation: Simulation) -> bool:
+    """Return True if `place` holds an adjoint run that does not belong to `simulation`. A simulation that is not on
+    disk yet has no adjoint run."""
+    try:
+        manifest = storage_at(place).read()
+    except OutcropError:  # later checks refuse a directory that holds no run
+        return False
+    reader = simulation.reader()
+    if reader is None or manifest.adjoint_of is None:
+        return reader is None
+    return manifest.adjoint_of != reader.manifest.identity
 
 
 def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulation:

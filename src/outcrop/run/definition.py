@@ -378,11 +378,12 @@ def _of_equations(options: RunOptions) -> Definition:
     places = PLACES[stencil.ndim]
     shape, padding = (tuple(sizes[place] for place in places) for sizes in (lowered.shape, lowered.padding))
     spacing, origin = (tuple(lengths[place] for place in places) for lengths in (lowered.spacing, lowered.origin))
-    sides = lowered.boundary if options.boundary is None else as_grid_boundary(options.boundary, stencil)
+    axes = tuple(lowered.dimensions[place] for place in places)
+    sides = lowered.boundary
     own = tuple(n - 2 * pad for n, pad in zip(shape, padding, strict=True))
     require_exact_positions(stencil, lowered.dtype, grid_shape(shape))
     coordinates = as_coordinates(spacing, origin, options.units, stencil.ndim)
-    grid = Grid(stencil, own, padding, sides, coordinates, as_parameters(stencil, {}), lowered.dtype)
+    grid = Grid(stencil, own, padding, sides, coordinates, as_parameters(stencil, {}), lowered.dtype, axes)
     box = tuple((pad, pad + n) for pad, n in zip(padding, own, strict=True))
     kept = tuple(
         SnapshotsEntry(one.every, one.fields, box, initial=one.initial, name=one.name, offset=one.offset)
@@ -392,7 +393,7 @@ def _of_equations(options: RunOptions) -> Definition:
     texts = encode_signals(stencil, lowered.signals)
     return Definition(
         stencil, shape, padding, lowered.dtype, sides, grid.parameters, texts, grid.coordinates, acquisition, lowered,
-        _saved_states(lowered, shape, options.saved), tuple(lowered.dimensions[place] for place in places),
+        _saved_states(lowered, shape, options.saved), axes,
     )  # fmt: skip
 
 
@@ -541,6 +542,17 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
 
 
 def require_unchanged(lowered: Lowered | None) -> None:
-    """Raise InputError when Constants, sources or coordinates of Devito have changed since the simulation was made."""
+    """Raise InputError when Constants, sources or coordinates of Devito have changed since the simulation was made, or
+    when a Function has changed that no equation changes."""
     if lowered is not None and (name := lowered.read_values.changed()):
         raise InputError(f"{name} was changed after the Simulation was made; make the Simulation after the change")
+    require_same_fields(lowered)
+
+
+def require_same_fields(lowered: Lowered | None) -> None:
+    """Raise InputError when a Function that no equation changes has other values than at the first step."""
+    if lowered is not None and (name := lowered.read_values.changed_field()):
+        raise InputError(
+            f"{name}.data was changed after the first step, but a run keeps the values with which it began; make a new "
+            "Simulation for the new values"
+        )

@@ -240,7 +240,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         problem, machine, budget_bytes, given, choice.plan, choice.considered,
         updates_origin=rate.origin, assumed=assumed,
         kernel=kernel, scalars=scalars, layout=lay_out(settings.threads, settings.bind), bind=settings.bind,
-        updates_key=rate.key, updates_factor=rate.factor,
+        updates_key=rate.key, updates_factor=rate.factor, axes=description.axis_names,
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.plan.planner import require_budget
 from outcrop.run.adjoint import derive, find_place, named_snapshots, require_small
-from outcrop.run.definition import as_problem
+from outcrop.run.definition import as_problem, require_same_fields
 from outcrop.run.disk.entries import StatesEntry, updated_fields
 from outcrop.run.forward import Derived
 from outcrop.run.inputs.initial import cache_within, make_source
@@ -260,6 +260,7 @@ def gradient(
     if simulation.step > steps:
         raise InputError(f"{simulation.directory} is at step {simulation.step}, past step {steps}; start a new run")
     check(misfit, simulation, steps)
+    require_same_fields(simulation.setup.lowered)
     find_place(simulation, directory, force, resume)
     if threads is not None:
         as_threads(threads)

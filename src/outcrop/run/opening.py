@@ -34,6 +34,7 @@ from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
+from outcrop.run.places import check_files
 from outcrop.run.ranks.group import RankGroup, together
 from outcrop.run.ranks.launch import as_ranks, join
 from outcrop.run.ranks.move import move, settle
@@ -118,7 +119,7 @@ def all_parts(place: Path, changes: Mapping[str, Any]) -> Setup:
     storages = [RunFolder(one) for one in find_parts([place])]
     states = [State(one, one.read()) for one in storages]
     for state in states:
-        state.check()
+        check_files(state)
     parts = AllParts(states)
     first, stencil = parts.states[0], stencil_of(parts.whole, place)
     return Setup(stencil, parts.whole, (place,), state=first, parts=parts, changes=changes)

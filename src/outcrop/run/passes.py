@@ -163,8 +163,9 @@ class PassRunner:
     `recorder` handles the acquisition of each pass. After the commit of a pass, the thread that called `run` calls
     `on_snapshot` for the snapshots of the pass. Meanwhile, a worker thread computes the next passes. The ranks in
     `group` agree on each generation while they compute the next pass (ranks/agreement.py). `seconds_agree` is the time
-    that this rank waited for these agreements. `not_finite` has the fields in which NaN or infinity was found. Each
-    value is the first and the last step of the first pass after which NaN or infinity was found."""
+    that this rank waited for these agreements. `seconds_snapshots` is the time in which `recorder` has prepared passes:
+    usually, it is the time to make the files of snapshots. `not_finite` has the fields in which NaN or infinity was
+    found. Each value is the first and the last step of the first pass after which NaN or infinity was found."""
 
     def __init__(
         self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None,
@@ -178,7 +179,7 @@ class PassRunner:
         self._stop_after_pass = False
         self._error: BaseException | None = None
         self._ended = threading.Event()
-        self.seconds = self.seconds_commit = self.seconds_agree = 0.0
+        self.seconds = self.seconds_commit = self.seconds_agree = self.seconds_snapshots = 0.0
         self.not_finite: dict[str, tuple[int, int]] = {}
 
     def run(self, progress: Progress, share: float = 1.0) -> None:
@@ -233,7 +234,9 @@ class PassRunner:
                     raise InterruptedRun
                 self._state.begin_writing()
                 manifest, steps = self._state.manifest, self._plan.problem.steps_of(one.levels)
+                before = time.perf_counter()
                 acquisition = self._recorder.before(manifest.step, steps)
+                self.seconds_snapshots += time.perf_counter() - before
                 sources, targets, statics = self._state.seeds()
                 seeds = Seeds(sources, targets, statics[: self._plan.problem.statics])
                 LOG.debug("%s: pass %d of %d begins", self._state.path, index + 1, len(self._plan.passes))

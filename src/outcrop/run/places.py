@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from outcrop.errors import InputError, StorageError
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.device import use as device_use
 from outcrop.run.device.creation import are_devices, check_devices, created_on_devices
 from outcrop.run.device.device import Device
 from outcrop.run.disk.acquisition_files import first_sums
 from outcrop.run.disk.creation import check_creation, created_in
-from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
+from outcrop.run.disk.manifest import MANIFEST, NEW, Description, Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder, RunStorage
 
@@ -30,12 +31,24 @@ def may_hold_run(path: Path) -> bool:
 
 def open_state(path: Path, check: bool = True) -> State:
     """Return the state of the run at `path`. The function changes no file. Raises InputError when `path` holds no run.
-    If `check` is true, raises StorageError when files of the run are missing or too short."""
+    If `check` is true, raises the errors of `check_files`."""
     storage = storage_at(path)
     state = State(storage, storage.read())
     if check:
-        state.check()
+        check_files(state)
     return state
+
+
+def check_files(state: State) -> None:
+    """Raise StorageError when files of a run are missing or too short. If another process is making these files, raise
+    InputError."""
+    try:
+        state.check()
+    except StorageError:
+        if state.manifest.phase == NEW and storage_at(state.path).in_use():
+            raise InputError(f"{state.path} is being created by another process; wait until it has values") from None
+        state.refresh()
+        state.check()  # the other process may have made the files in the meantime
 
 
 def check_state(places: list[Path], description: Description, force: bool = False, raw_device: bool = False) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outcrop.axes import NAMES, x_first
 from outcrop.display import Shown, as_html
 from outcrop.errors import InputError, by_caller
 from outcrop.paths import as_path, make_directory, remove_made
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from outcrop.run.engine import Engine, Prepared
     from outcrop.run.passes import PassRunner
     from outcrop.run.ranks.group import RankGroup
+
+
+SMALL_SHARE = 0.01
+"""The text of a report leaves out the time of other work if it is less than this part of the whole time."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class Predicted:
     seconds_update: float = 0.0
     seconds_read: float = 0.0
     seconds_write: float = 0.0
+    bytes_snapshots: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,9 @@ class Report(Shown):
     `seconds` is the wall-clock time of all passes, from the first read to the last commit. `seconds_setup` is the time
     before the first read: compiling, measuring, planning and allocating memory. All other times are measured in the
     thread that interprets the plan: waiting for reads, waiting for writes, updating, copying rims, checksums, and
-    commits. `cell_updates_per_second` counts a cell once for each step.
+    commits. `seconds_snapshots` is the time in which the files of snapshots are made before each pass. `seconds_other`
+    is the rest of `seconds`. `cell_updates_per_second` counts a cell once for each step. `bytes_written` counts the
+    arrays, and `bytes_snapshots` counts the snapshots and the history.
 
     `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes.
     `taps_bytes` is the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
@@ -108,6 +116,10 @@ class Report(Shown):
     bytes_received: int = 0
     seconds_face_wait: float = 0.0
     computed_once: tuple[str, ...] = ()
+    axes: tuple[str, ...] = ()
+    bytes_snapshots: int = 0
+    seconds_snapshots: float = 0.0
+    seconds_other: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -127,7 +139,7 @@ class Report(Shown):
             sum(one.bytes_written for one in both), max(one.memory_bytes for one in both),
             {**self.predicted.assumed, **other.predicted.assumed}, sum(one.seconds_repeated for one in both),
             *(sum(getattr(one, name) for one in both)
-              for name in ("bytes_sent", "seconds_update", "seconds_read", "seconds_write")),
+              for name in ("bytes_sent", "seconds_update", "seconds_read", "seconds_write", "bytes_snapshots")),
         )  # fmt: skip
         rate = added["cells_updated"] / added["seconds"] if added["seconds"] else 0.0
         not_finite = {**other.not_finite, **self.not_finite}
@@ -164,7 +176,7 @@ class Report(Shown):
     @property
     def headline(self) -> str:
         """The problem, the time and the update rate, in one line of text."""
-        size = " x ".join(map(str, reversed(self.shape)))
+        size = " x ".join(map(str, x_first(self.shape, self.axes or NAMES[len(self.shape)])))
         head = f"{self.stencil} {size} {self.dtype}: {counted(self.steps, 'step')} in {format_seconds(self.seconds)}, "
         return head + f"{format_rate(self.cell_updates_per_second)}cell/s"
 
@@ -178,16 +190,22 @@ class Report(Shown):
             ("  waiting for writes", format_seconds(self.seconds_write_wait), ""),
             ("  checksums and rims", format_seconds(self.seconds_checksum + self.seconds_copy), ""),
             ("  waiting for links", format_seconds(self.seconds_face_wait), ""),
+            ("  snapshot files", format_seconds(self.seconds_snapshots), ""),
             ("  commits", format_seconds(self.seconds_commit), ""),
+            ("  other", format_seconds(self.seconds_other), ""),
             ("read", format_bytes(self.bytes_read), format_bytes(guess.bytes_read)),
             ("written", format_bytes(self.bytes_written), format_bytes(guess.bytes_written)),
+            ("snapshots", format_bytes(self.bytes_snapshots), format_bytes(guess.bytes_snapshots)),
             ("sent over links", format_bytes(self.bytes_sent), format_bytes(guess.bytes_sent)),
             ("memory", format_bytes(self.window_bytes + self.taps_bytes), format_bytes(guess.memory_bytes)),
             ("process peak", format_bytes(self.memory_peak_bytes), ""),
         ]
-        if self.ranks == 1:
-            rows = [row for row in rows if not row[0].endswith(" links")]
-        return rows
+        hidden = {"waiting for links", "sent over links"} if self.ranks == 1 else set[str]()
+        if not (self.bytes_snapshots or guess.bytes_snapshots):
+            hidden |= {"snapshot files", "snapshots"}
+        if self.seconds_other < SMALL_SHARE * self.seconds:
+            hidden.add("other")
+        return [row for row in rows if row[0].strip() not in hidden]
 
     def _remarks(self) -> Iterator[str]:
         """Yield lines of text about the plan and about the figures."""
@@ -232,11 +250,12 @@ def make_report(
     not_tested: str,
 ) -> Report:  # fmt: skip
     guess, counters = prepared.plan.predicted, asdict(engine.sample())
-    del counters["bytes_snapshots"]
     counters["seconds_commit"] += runner.seconds_commit + runner.seconds_agree
+    counters["seconds_snapshots"] = runner.seconds_snapshots
     return Report(
         stencil=prepared.problem.stencil,
         shape=manifest.own_shape,
+        axes=manifest.axis_names,
         dtype=manifest.dtype,
         steps=prepared.problem.steps,
         step=manifest.step,
@@ -258,14 +277,22 @@ def make_report(
         predicted=Predicted(
             guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes, dict(prepared.assumed),
             bytes_sent=guess.bytes_sent, seconds_update=guess.seconds_update, seconds_read=guess.seconds_read,
-            seconds_write=guess.seconds_write,
+            seconds_write=guess.seconds_write, bytes_snapshots=prepared.plan.snapshot_bytes,
         ),
+        seconds_other=_rest(runner.seconds, counters),
         warning=warning,
         not_tested=not_tested,
         not_finite=dict(runner.not_finite),
         computed_once=prepared.problem.computed_once,
         **counters,
     )
+
+
+def _rest(seconds: float, parts: Mapping[str, Any]) -> float:
+    """Return the part of `seconds` that is in none of the measured parts."""
+    names = ("update", "read_wait", "write_wait", "face_wait", "copy", "checksum", "commit", "snapshots")
+    measured: float = sum(parts[f"seconds_{name}"] for name in names)
+    return max(0.0, seconds - measured)
 
 
 def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: int) -> Report:
@@ -275,19 +302,21 @@ def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: 
     reports = [one for one, _ in every]
     waited = [one["seconds_face_wait"] + one["seconds_commit"] for one in reports]
     slowest = waited.index(min(waited))
-    summed = ("cells_updated", "bytes_read", "bytes_written", "bytes_sent", "bytes_received")
+    summed = ("cells_updated", "bytes_read", "bytes_written", "bytes_snapshots", "bytes_sent", "bytes_received")
     largest = ("seconds", "seconds_setup", "memory_peak_bytes")
     fullest = max(reports, key=lambda one: one["window_bytes"] + one["taps_bytes"])
     found = {name: value for name, value in reports[slowest].items() if name not in ("predicted", "shape")}
     found |= {name: sum(one[name] for one in reports) for name in summed}
     found |= {name: max(one[name] for one in reports) for name in largest}
     found |= {name: fullest[name] for name in ("window_bytes", "taps_bytes")}
+    found["seconds_other"] = _rest(found["seconds"], found)
     guesses = [one["predicted"] for one in reports]
     predicted = Predicted(
         max(one["seconds"] for one in guesses), sum(one["bytes_read"] for one in guesses),
         sum(one["bytes_written"] for one in guesses), max(one["memory_bytes"] for one in guesses),
         {what: why for one in guesses for what, why in one["assumed"].items()},
         bytes_sent=sum(one["bytes_sent"] for one in guesses),
+        bytes_snapshots=sum(one["bytes_snapshots"] for one in guesses),
         **{name: guesses[slowest][name] for name in ("seconds_update", "seconds_read", "seconds_write")},
     )  # fmt: skip
     bad: dict[str, tuple[int, int]] = {}

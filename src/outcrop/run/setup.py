@@ -443,6 +443,8 @@ def _describe(
         states=definition.states,
         axes=definition.axes,
         computed={name: term.to_json() for name, term in definition.computed.items()},
+        first_time=definition.lowered.first_time if definition.lowered else None,
+        is_backward=definition.lowered is not None and definition.lowered.direction == -1,
         records=str(as_place(records, "records").absolute()) if records is not None else None,
     )
 
@@ -516,11 +518,11 @@ def plan_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Planned:
     """Return the plan of a run with these options on a declared machine, with its predicted cost. Raises the errors of
     `set_up_elsewhere`, and BudgetError with the smallest budget that works."""
     one = set_up_elsewhere(declared, options)
-    rate, machine = one.update_rate(one.problem), one.machine
-    choice = choose(one.problem, machine, one.budget_bytes, one.scheme, rate, one.given)
+    problem = replace(one.problem, acquisition=demand_of(one.definition.acquisition.entries, one.definition.dtype))
+    rate, machine = one.update_rate(problem), one.machine
+    choice = choose(problem, machine, one.budget_bytes, one.scheme, rate, one.given)
     return Planned(
-        one.problem, machine, one.budget_bytes, one.given, choice.plan, choice.considered, declared.device.origin,
-        assumed={},
+        problem, machine, one.budget_bytes, one.given, choice.plan, choice.considered, declared.device.origin, {},
     )  # fmt: skip
 
 

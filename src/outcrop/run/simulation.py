@@ -271,10 +271,11 @@ class Simulation(Described):
         for name in values:
             self._require_given(name)
         cache_bytes = cache_within(self.memory_bytes) // max(1, len(values))
-        sources = {name: make_source(one, self.shape, cache_bytes) for name, one in values.items()}
+        names = self._description.axis_names
+        sources = {name: make_source(one, self.shape, cache_bytes, names) for name, one in values.items()}
         if self._setup.check_finite:
             for source in sources.values():
-                scan_finite(source, self._description.dtype)
+                scan_finite(source, self._description.dtype, names)
         self._assign_sources(sources)
 
     def _assign_sources(self, sources: Mapping[str, InputArray]) -> None:
@@ -394,6 +395,8 @@ class Simulation(Described):
             self._assign_sources(first)
         if self._state is None or not self._state.has_values:
             self.assign({entry.name: "zeros" for entry in self._description.state if not entry.is_previous})
+        if setup.lowered is not None:
+            setup.lowered.read_values.note_fields(setup.lowered.constant_functions)
 
     def adjoint(
         self, residuals: Mapping[str, Any], wrt: str | Sequence[str], directory: str | os.PathLike[str] | None = None,

@@ -5,10 +5,10 @@ The rows contain what is known in memory. No function here reads a file, so the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from outcrop.axes import NAMES
+from outcrop.axes import x_first
 from outcrop.display import joined
 from outcrop.language.boundary import as_boundary, boundary_text
 from outcrop.run.disk.entries import SnapshotsEntry
@@ -21,14 +21,16 @@ Row = tuple[str, str]
 def size_of(description: Description) -> str:
     """Return the size of the whole grid as text, x first."""
     own = description.own_shape if description.part is None else description.whole_shape
-    axes = ", ".join(reversed(NAMES[len(own)]))
-    return f"{' x '.join(map(str, reversed(own)))} cells ({axes}), {description.dtype}"
+    names = description.axis_names
+    size, axes = " x ".join(map(str, x_first(own, names))), ", ".join(x_first(names, names))
+    return f"{size} cells ({axes}), {description.dtype}"
 
 
 def run_rows(description: Description, manifest: Manifest | None, directory: Path) -> Iterator[Row]:
     """Yield rows about a run. `manifest` is its last known commit, or None for a run that is not on disk yet."""
     chosen = joined([f"{name} = {value:g}" for name, value in description.parameters.items()])
-    boundary = boundary_text(as_boundary(description.boundary), len(description.shape))
+    names = description.axis_names
+    boundary = boundary_text(as_boundary(description.boundary), len(description.shape), names)
     yield "stencil", f"{description.stencil.get('name', '?')}{f' with {chosen}' if chosen else ''}, boundary {boundary}"
     yield "grid", size_of(description)
     filled = manifest.filled if manifest is not None else {}
@@ -46,21 +48,21 @@ def run_rows(description: Description, manifest: Manifest | None, directory: Pat
     settings = description.settings
     yield "memory", f"{format_bytes(settings.memory_bytes)}, {counted(settings.threads, 'thread')}"
     if where := description.own_coordinates:
-        yield "spacing", f"{', '.join(f'{one:g}' for one in reversed(where.spacing))} {where.units}".rstrip()
+        yield "spacing", f"{', '.join(f'{one:g}' for one in x_first(where.spacing, names))} {where.units}".rstrip()
     if description.part is not None:
         yield "part", f"rank {description.part.rank} of {description.part.ranks}"
     taps = description.taps
     if taps.traces:
         yield "traces", joined([f"{name} ({counted(points, 'point')})" for name, points in taps.traces.items()])
     step = manifest.step if manifest is not None else 0
-    yield from (snapshot_row(one, step) for one in taps.snapshots)
+    yield from (snapshot_row(one, step, names) for one in taps.snapshots)
     if taps.norms:
         yield "norms", f"{joined(taps.norms.fields)}, every {counted(taps.norms.every, 'step')}"
 
 
-def snapshot_row(entry: SnapshotsEntry, step: int) -> Row:
-    """Return a row about snapshots or a history after `step` steps."""
-    box = " x ".join(map(str, reversed(entry.shape)))
+def snapshot_row(entry: SnapshotsEntry, step: int, names: Sequence[str]) -> Row:
+    """Return a row about snapshots or a history after `step` steps. `names` are the names of the axes."""
+    box = " x ".join(map(str, x_first(entry.shape, names)))
     count = counted(len(entry.numbers(step)), "time")
     fields = joined([entry.prefix + name for name in entry.fields])
     name = "history" if entry.is_history else "snapshots"

@@ -172,11 +172,10 @@ class Glance:
 
 class Watcher:
     """Looks at the run in `place`: a directory, a block device, or the directory of all parts of a run of several
-    ranks. The object remembers what it has read, so that the next look reads only new values. `waits` is true if the
-    caller looks again as long as there is no run."""
+    ranks. The object remembers what it has read, so that the next look reads only new values."""
 
-    def __init__(self, place: Path, waits: bool = False) -> None:
-        self.place, self._waits = place, waits
+    def __init__(self, place: Path) -> None:
+        self.place = place
         self._known: dict[Path, tuple[object, Manifest]] = {}
         self._records = _Records()
 
@@ -184,9 +183,9 @@ class Watcher:
         """Return the committed progress of the run. Envelopes have at most `columns` values. At most `portion_bytes`
         bytes of each record are read. Raises InputError if `place` holds something else than a run, or if the run is
         damaged."""
-        if not _has_begun(self.place):
+        if not has_begun(self.place):
             self._known.clear()
-            return Glance(self.place, time.time(), NOT_STARTED, self._not_started())
+            return Glance(self.place, time.time(), NOT_STARTED, not_started(self.place))
         try:
             states = self._states()
         except InputError as error:
@@ -205,15 +204,6 @@ class Watcher:
             return glance
         traces, norms, left_out = self._records.look(states, columns, portion_bytes)
         return replace(glance, traces=traces, norms=norms, left_out=left_out)
-
-    def _not_started(self) -> str:
-        """Return a text about a run that does not exist yet. The text names a missing directory, because the name of
-        the run may be wrong."""
-        outer = self.place.absolute().parent
-        hint = "" if outer.is_dir() else f" (there is no directory {outer})"
-        if self._waits:
-            return f"waiting for a run in {self.place}{hint}; Ctrl-C ends this"
-        return f"there is no run in {self.place} yet{hint}"
 
     def _states(self) -> list[State]:
         """Return the newest committed state of each part. A commit replaces the manifest by renaming, so each manifest
@@ -241,7 +231,15 @@ class Watcher:
         return State(storage, known[1])
 
 
-def _has_begun(place: Path) -> bool:
+def not_started(place: Path, waits: bool = True) -> str:
+    """Return a text about a run that does not exist yet. The text names a missing directory, because the name of the
+    run may be wrong. `waits` is false if the caller does not look again."""
+    outer = place.absolute().parent
+    hint = "" if outer.is_dir() else f" (there is no directory {outer})"
+    return f"waiting for a run in {place}{hint}; Ctrl-C ends this" if waits else f"there is no run in {place} yet{hint}"
+
+
+def has_begun(place: Path) -> bool:
     """Return False if `place` does not exist, or if it is a directory without a run."""
     if may_hold_run(place) or holds_parts(place):
         return True

@@ -11,6 +11,7 @@ measured:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -150,6 +151,7 @@ def _measured(tier: Tier, memory_tiers_here: int, begin: Measuring, progress: Ca
             )
     except (OutcropError, OSError) as error:
         return replace(tier, note=str(error))
+    figures = replace(figures, measured_at_seconds=time.time())
     keep_figures(CACHE, {_key(tier): figures})
     return with_figures(tier, figures)
 

@@ -64,6 +64,8 @@ class Figures:
     latency_seconds_flush: float | None = None
     """The time in seconds until a few new bytes are as durable as `persistence` says. The time is 0 if no flush is
     needed."""
+    measured_at_seconds: float | None = None
+    """The time of the measurement in seconds since 1970."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """`Lowered`: a stencil made from Devito's equations, and all other data that a run needs.
 
-Devito reads sources, coordinates, Constants and functions of time each time an operator is applied. Outcrop reads these
-values only once. A later change would have no effect, so Outcrop detects and reports it.
+Devito reads all values each time an operator is applied. Outcrop reads sources, coordinates, Constants and functions of
+time when a simulation is made, and fields when its first step begins. A later change would have no effect, so Outcrop
+detects and reports it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from outcrop.language.stencil import PREVIOUS, Stencil
 
 class ReadValues:
     """Checksums of the values that were read from Constants, functions of time and sparse functions. The data of
-    receivers are not included. An object that is both a source and a receiver counts as a receiver."""
+    receivers are not included. An object that is both a source and a receiver counts as a receiver. After
+    `note_fields`, there are also checksums of Functions that no equation changes."""
 
     def __init__(
         self, constants: Mapping[str, Any], signals: Mapping[str, Any], sources: Sequence[Any], receivers: Sequence[Any]
@@ -41,14 +43,33 @@ class ReadValues:
                 parts.append((one.name, one, "coordinates.data"))
         self._readers = {f"{name}.{part}": partial(attrgetter(part), one) for name, one, part in parts}
         self._before = {name: _digest(read()) for name, read in self._readers.items()}
+        self._fields: dict[str, tuple[Any, int | None]] = {}
 
     def changed(self) -> str | None:
         """Return the first name whose values have changed, or None if no values have changed."""
         return next((name for name, read in self._readers.items() if _digest(read()) != self._before[name]), None)
 
+    def note_fields(self, functions: Mapping[str, Any]) -> None:
+        """Keep the checksums of Functions at the first step. Later calls have no effect."""
+        if not self._fields:
+            self._fields = {name: (one, _digest_of(one)) for name, one in functions.items()}
+
+    def changed_field(self) -> str | None:
+        """Return the name of the first Function whose values have changed since `note_fields`, or None."""
+        for name, (function, before) in self._fields.items():
+            now = _digest_of(function)
+            if now != before and (before is not None or np.any(function.data_with_halo)):
+                return name
+        return None
+
 
 def _digest(values: Any) -> int:
     return zlib.crc32(np.ascontiguousarray(values).data)
+
+
+def _digest_of(function: Any) -> int | None:
+    """Return the checksum of the values of a Function, or None if the user has not accessed them."""
+    return _digest(function.data_with_halo) if has_values(function) else None
 
 
 @dataclass(frozen=True)
@@ -157,6 +178,16 @@ class Lowered:
         for name, trace in traces.items():
             low = first if self.direction == 1 else first - len(trace) + 1
             self.receivers[name].data[low : low + len(trace)] = trace[:: self.direction]
+
+    @property
+    def constant_functions(self) -> dict[str, Any]:
+        """The Functions of Devito that give values to static fields, by name."""
+        reads = {one.name for one in self.reads}
+        found = {name: self.functions[name] for name in self.static_fields if name in self.functions}
+        found = {name: one for name, one in found.items() if name not in reads}
+        for one in self.computed.values():
+            found |= one.functions
+        return found
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from devito.types import Eq
 
 from outcrop.axes import NAMES, PLACES, grid_shape, inside
 from outcrop.errors import InputError, shown
-from outcrop.language.boundary import FIXED, as_boundary
+from outcrop.language.boundary import FIXED, as_boundary, boundary_on_grid, with_own_names
 from outcrop.language.devito.computed import StaticFields
 from outcrop.language.devito.equation import (
     Access,
@@ -55,17 +55,19 @@ def from_devito(
 
     `equations` are `Eq`, `Inc`, and the results of `SparseTimeFunction.inject` and `.interpolate`, also in nested
     lists, or an `Operator` that keeps its equations (`keep_equations`). If `boundary` is None, the grid has Devito's
-    boundary, which is a halo (see Lowered). `first_time` is Devito's `time_m`, or `time_M` if the equations run
-    backward in time, and has the same default. The function allocates no arrays of the grid's size.
+    boundary, which is a halo (see Lowered). A boundary has Devito's names of the axes. `first_time` is Devito's
+    `time_m`, or `time_M` if the equations run backward in time, and has the same default. The function allocates no
+    arrays of the grid's size.
 
     Raises InputError if a part cannot be lowered. The message contains the equation, the term and the reason.
     """
-    sides = None if boundary is None else as_boundary(boundary)
     given: dict[Any, float] = {}
     operations = _flatten(equations, given)
     if not operations:
         raise InputError("the list of equations is empty; a run needs at least one Eq for u.forward")
     grid = _grid(operations)
+    named = with_own_names(boundary, [str(dimension.name) for dimension in grid.dimensions])
+    sides = None if named is None else boundary_on_grid(as_boundary(named), grid.dim)
     if not isinstance(dt, int | float | np.number) or as_number(dt, "dt =") <= 0 or not np.isfinite(float(dt)):
         raise InputError(f"dt={dt} is not a time step; give a positive number")
     if first_time is not None and (type(first_time) is not int or not 0 <= first_time <= _MAX_TIME):

@@ -30,7 +30,7 @@ from outcrop.language.field import Field
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
 from outcrop.language.stencil import Stencil
 from outcrop.run.disk.acquisition_files import Definitions, damage_of
-from outcrop.run.disk.contents import ACQUISITION, RESERVED
+from outcrop.run.disk.contents import ACQUISITION
 from outcrop.run.disk.entries import (
     HISTORY,
     AcquisitionEntries,
@@ -109,7 +109,7 @@ NOTHING_DEFINED = AcquisitionDefinitions()
 class Grid:
     """The user's grid. All points of sources and receivers must lie in this grid. The arrays on disk extend `padding`
     cells beyond this grid on each side. `coordinates` contains the coordinates of the cells of the arrays, including
-    the padding."""
+    the padding. `axes` contains the names of Devito's dimensions, or is empty without Devito."""
 
     stencil: Stencil
     shape: Shape
@@ -118,6 +118,16 @@ class Grid:
     coordinates: Coordinates | None
     parameters: dict[str, float]
     dtype: str
+    axes: tuple[str, ...] = ()
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        return self.axes or NAMES[len(self.shape)]
+
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """The names of the coordinates of snapshots, which fields and snapshots cannot have."""
+        return ("time", "step", *self.axis_names)
 
     def corners(self, what: str, points: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the cells around each point, and the weights of these cells. Raises InputError for points outside the
@@ -299,7 +309,7 @@ def _check_rim(grid: Grid, number: int, source: Injection) -> None:
     if bad.any():
         point, corner = np.argwhere(bad)[0]
         ndim = len(grid.shape)
-        places = zip(NAMES[ndim], source.cells[point, corner][list(PLACES[ndim])], strict=True)
+        places = zip(grid.axis_names, source.cells[point, corner][list(PLACES[ndim])], strict=True)
         cell = ", ".join(f"{axis}={place}" for axis, place in places)
         raise InputError(
             f"source {number} in {source.field!r}: point {point} needs cell {cell} of the fixed rim, which keeps its "
@@ -316,7 +326,7 @@ def _all_snapshots(grid: Grid, given: Sequence[Any], more: Sequence[SnapshotsEnt
             which = f"two have the name {entry.name!r}" if entry.name else "at most one can be without a name"
             raise InputError(f"snapshots: {which}; give " + by_caller("another `name`", "oc.Snapshots(..., name=...)"))
         found[entry.name] = entry
-    taken = {*grid.updated, *RESERVED[len(grid.shape)]}
+    taken = {*grid.updated, *grid.reserved}
     for name in found:
         if name in taken:
             raise InputError(f"snapshots: name {name!r} is the name of a field or a coordinate; choose another")
@@ -333,7 +343,7 @@ def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
         raise InputError(f"snapshots: name {HISTORY!r} is reserved for the history of a run; choose another")
     fields = _fields(grid, "snapshots", given.fields)
     for name in fields:
-        if name in RESERVED[len(grid.shape)]:
+        if name in grid.reserved:
             raise InputError(f"snapshots: field {name!r} has the name of a coordinate; leave it out")
     if not isinstance(given.time_units, str):
         raise InputError(f"snapshots: time_units {shown(given.time_units)} must be text, such as 's'")
@@ -350,7 +360,7 @@ def _group(grid: Grid, coarsen: Any, box: Sequence[tuple[int, int]]) -> tuple[in
     is_several = isinstance(coarsen, (Sequence, np.ndarray)) and not isinstance(coarsen, (str, bytes))
     several = list(islice(coarsen, 4)) if is_several else [coarsen] * ndim
     if len(several) != ndim:
-        axes = ", ".join(NAMES[ndim])
+        axes = ", ".join(grid.axis_names)
         raise InputError(f"snapshots: coarsen {shown(coarsen)} must be a whole number, or one for each axis: {axes}")
     cells = [as_whole_number(one, f"snapshots: coarsen {shown(coarsen)}:") for one in several]
     group = tuple(min(one, end - begin) for one, (begin, end) in zip(cells, box, strict=True))
@@ -381,11 +391,11 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
     given = box if isinstance(box, Sequence) else [box]
     slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
     if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):
-        axes = ", ".join(NAMES[len(grid.shape)])
+        axes = ", ".join(grid.axis_names)
         pair = by_caller("[begin, end]", "a slice")
         raise InputError(f"snapshots: box {shown(box)} must be {pair} for each axis: {axes}")
     found = []
-    for axis, one, n, pad in zip(NAMES[len(grid.shape)], slices, grid.shape, grid.padding, strict=True):
+    for axis, one, n, pad in zip(grid.axis_names, slices, grid.shape, grid.padding, strict=True):
         try:
             begin, end, step = one.indices(n)
         except TypeError:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import _core
+from outcrop.axes import x_first
 from outcrop.display import as_html, joined
 from outcrop.errors import CorruptionError, StorageError, os_errors_as, shown
 from outcrop.run.acquisition.definitions import read_definitions
@@ -191,7 +192,11 @@ class SnapshotView:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        return np.array([self._entry.step_of(number) for number in self._numbers()], np.int64)
+        """The step of each snapshot. For snapshots of Devito's equations, this is Devito's time index: u.data[t] has
+        the index t. The states of a history are counted in steps of the run."""
+        steps = np.array([self._entry.step_of(number) for number in self._numbers()], np.int64)
+        first, way = (0, 1) if self._entry.is_history else self._state.manifest.time_line
+        return first + way * steps
 
     def __len__(self) -> int:
         return len(self._numbers())
@@ -248,7 +253,9 @@ class SnapshotView:
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
     """Yield (step, snapshots) for each committed step with first < step <= last that has snapshots. `snapshots` maps
-    names to arrays. The names are the keys of `SnapshotViews`."""
+    names to arrays. The names are the keys of `SnapshotViews`. For Devito's equations, `step` is Devito's time index.
+    """
+    first_time, way = state.manifest.time_line
     found: dict[int, list[tuple[SnapshotsEntry, int]]] = {}
     for entry in state.manifest.own_taps.snapshots:
         if entry.is_history:
@@ -257,7 +264,8 @@ def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, di
             found.setdefault(entry.step_of(number), []).append((entry, number))
     for step, kept in sorted(found.items()):
         names = [(entry, number, name) for entry, number in kept for name in entry.fields]
-        yield step, {entry.prefix + name: mapped(state, entry, name, number) for entry, number, name in names}
+        arrays = {entry.prefix + name: mapped(state, entry, name, number) for entry, number, name in names}
+        yield first_time + way * step, arrays
 
 
 def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDArray[Any]:
@@ -303,7 +311,7 @@ class SnapshotViews(Mapping[str, SnapshotView]):
         self, state: State | None, manifest: Description,
         whole: Callable[[SnapshotsEntry, str], SnapshotView] | None = None,
     ) -> None:  # fmt: skip
-        self._state, self._whole = state, whole
+        self._state, self._whole, self._axis_names = state, whole, manifest.axis_names
         entries = [one for one in manifest.taps.snapshots if not one.is_history] if state else []
         if manifest.part is not None and whole is None:
             entries = [one.of_rows(*manifest.rows, manifest.planes) for one in entries]
@@ -325,7 +333,7 @@ class SnapshotViews(Mapping[str, SnapshotView]):
     def _repr_html_(self) -> str:
         step, rows = self._state.manifest.step if self._state else 0, []
         for name, (entry, _) in self._places.items():
-            times, box = entry.numbers(step), " x ".join(map(str, reversed(entry.shape)))
+            times, box = entry.numbers(step), " x ".join(map(str, x_first(entry.shape, self._axis_names)))
             rows.append((name, str(len(times)), str(entry.every), box))
         return as_html(f"Snapshots up to step {step}", rows, ("name", "times", "every", "cells (x first)"))
 

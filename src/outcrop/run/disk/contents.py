@@ -242,9 +242,10 @@ def _snapshot_metadata(
         name: plain_metadata((count, *box), (1, *shard), manifest.dtype, ("time", *axes), belongs, inner)
         for name in entry.fields
     }
-    found["step"] = _coordinate("time", count, TIMES_PER_CHUNK, "int64", STEP_ATTRIBUTES)
+    found["step"] = _coordinate("time", count, TIMES_PER_CHUNK, "int64", step_attributes(manifest))
     if "dt" in manifest.parameters:
-        found["time"] = _coordinate("time", count, TIMES_PER_CHUNK, "float64", time_attributes(entry.time_units))
+        about = time_attributes(manifest, entry.time_units)
+        found["time"] = _coordinate("time", count, TIMES_PER_CHUNK, "float64", about)
     return found | {
         axis: _coordinate(axis, n, n, "float64", axis_attributes(manifest, axis))
         for axis, n in zip(axes, box, strict=True)
@@ -255,13 +256,17 @@ def _coordinate(axis: str, count: int, chunk: int, dtype: str, attributes: dict[
     return plain_metadata((count,), (chunk,), dtype, (axis,), attributes)
 
 
-STEP_ATTRIBUTES = {"long_name": "number of completed steps"}
-"""The attributes of the coordinate `step`."""
+def step_attributes(manifest: Description) -> dict[str, str]:
+    """Return the attributes of the coordinate `step`."""
+    if manifest.first_time is None:
+        return {"long_name": "number of completed steps"}
+    return {"long_name": "time index of Devito"}
 
 
-def time_attributes(units: str) -> dict[str, str]:
+def time_attributes(manifest: Description, units: str) -> dict[str, str]:
     """Return the attributes of the coordinate `time`."""
-    return {"long_name": "step multiplied by dt", **({"units": units} if units else {})}
+    what = "step" if manifest.first_time is None else "time index of Devito"
+    return {"long_name": f"{what} multiplied by dt", **({"units": units} if units else {})}
 
 
 def axis_attributes(manifest: Description, name: str) -> dict[str, str]:
@@ -301,10 +306,10 @@ def _centres(cells: NDArray[np.float64], group: int) -> NDArray[np.float64]:
 def _times(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, bytes]:
     """Return the chunks of the coordinates step and time. Each chunk has entries for TIMES_PER_CHUNK snapshots,
     including snapshots that do not exist yet."""
-    files = {}
+    files, (first_time, way) = {}, manifest.time_line
     for chunk in range(-(-entry.count(manifest.step) // TIMES_PER_CHUNK)):
         first = chunk * TIMES_PER_CHUNK
-        steps = np.array([entry.step_of(first + i) for i in range(TIMES_PER_CHUNK)], "<i8")
+        steps = np.array([first_time + way * entry.step_of(first + i) for i in range(TIMES_PER_CHUNK)], "<i8")
         files[f"step/c/{chunk}"] = steps.tobytes()
         if "dt" in manifest.parameters:
             files[f"time/c/{chunk}"] = (steps * manifest.parameters["dt"]).astype("<f8").tobytes()

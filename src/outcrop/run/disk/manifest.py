@@ -107,9 +107,12 @@ class Description:
     forward run the steps read, or is None.
 
     `axes` contains the names that Devito's dimensions have, or is empty if the axes have the names of the stencil's
-    axes. If `part` is given, the arrays have only the rows and planes of one rank. `boundary` is still the boundary of
-    the whole grid. `computed` maps the names of computed fields to their terms (language/static_terms.py), in JSON
-    form. `stencil` does not contain these fields."""
+    axes. `first_time` is Devito's index of the time of the initial values, and `is_backward` is true if Devito's
+    equations run backward in time. For other runs, `first_time` is None. For an adjoint run, `adjoint_of` is the
+    identity of its forward run. It is None for other runs, and for adjoint runs of earlier versions. If `part` is
+    given, the arrays have only the rows and planes of one rank. `boundary` is still the boundary of the whole grid.
+    `computed` maps the names of computed fields to their terms (language/static_terms.py), in JSON form. `stencil` does
+    not contain these fields."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -132,6 +135,15 @@ class Description:
     part: PartEntry | None = None
     axes: Annotated[tuple[Name, ...], Meta(max_length=3)] = ()
     computed: dict[Name, dict[str, Any]] = field(default_factory=dict)
+    first_time: Count | None = None
+    is_backward: bool = False
+    adjoint_of: Identity | None = None
+
+    @property
+    def time_line(self) -> tuple[int, int]:
+        """Two numbers (first, way). The values after k steps belong to the time with the index first + way * k. In runs
+        of Devito's equations, this is Devito's index. In other runs, it is the number of steps."""
+        return self.first_time or 0, -1 if self.is_backward else 1
 
     @property
     def layout(self) -> PlaneLayout:
@@ -348,7 +360,8 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest. Members that earlier versions of Outcrop did not write get default values."""
     content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None,
-               "axes": [], "computed": {}, "computed_from": {}, **content}  # fmt: skip
+               "axes": [], "computed": {}, "computed_from": {}, "first_time": None, "is_backward": False,
+               "adjoint_of": None, **content}  # fmt: skip
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -389,6 +402,7 @@ def _check_derived(manifest: Manifest) -> None:
         "rim": bool(manifest.rim) and (len(manifest.rim) != ndim or min(manifest.own_shape) < 1),
         "axes": bool(manifest.axes)
         and (len({*manifest.axes} - {"time", "step", *names}) != ndim or manifest.part is not None),
+        "is_backward": manifest.is_backward and manifest.first_time is None,
         "coordinates": manifest.coordinates is not None
         and (len(manifest.coordinates.spacing), len(manifest.coordinates.origin)) != (ndim, ndim),
         "begun": not (manifest.begun or {}).keys() <= set(names),

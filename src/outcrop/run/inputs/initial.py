@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, option_text, size_text
+from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, option_text, order_text, size_text
 from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, is_there
@@ -78,17 +78,19 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
     return resample(match["file"], shape, axes=match["axes"] or "", cache_bytes=cache_bytes)
 
 
-def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> InputArray:
+def make_source(
+    values: object, shape: Shape, cache_bytes: int = CACHE_BYTES, names: Sequence[str] = ()
+) -> InputArray:
     """Return the input array for a value that a user assigns: a number, an array, an InputArray, or an object of zarr,
     dask or xarray. The value may also be a callable (z0, z1) -> planes, or a text that `--init` accepts. Raises
-    InputError for other values and for a wrong shape."""
+    InputError for other values and for a wrong shape. `names` are the names of the axes, for messages."""
     if isinstance(values, (str, os.PathLike)):
         return parse_source(str(as_path(values, "values")), shape, cache_bytes)
     if callable(values) and not hasattr(values, "shape"):
         return InputArray("a function", shape, values)
     if np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0):
         return _constant(shape, values)
-    return require_shape(open_values(values, "", cache_bytes), shape, is_option=False)
+    return require_shape(open_values(values, "", cache_bytes), shape, is_option=False, names=names)
 
 
 def cache_within(memory_bytes: int) -> int:
@@ -97,26 +99,30 @@ def cache_within(memory_bytes: int) -> int:
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
-def require_shape(array: InputArray, shape: Shape | None, is_option: bool = True) -> InputArray:
+def require_shape(
+    array: InputArray, shape: Shape | None, is_option: bool = True, names: Sequence[str] = ()
+) -> InputArray:
     """Return `array`. Raises InputError if `shape` is not None and the array has another shape. If `is_option` is true,
     the values come from `--init`, and the message names options of the commands."""
     if shape is None or array.shape == tuple(shape):
         return array
     if len(array.shape) == len(shape):
         also = by_caller(f", that is {size_text(shape)}", "") if is_option else ""
-        grid = f"is {tuple(shape)} {ORDERS[len(shape)]}{also}"
+        grid = f"is {tuple(shape)} {order_text(len(shape), names)}{also}"
     else:
-        grid = f"{tuple(shape)} has {axes_text(len(shape))}"
+        grid = f"{tuple(shape)} has {axes_text(len(shape), names)}"
     written = "write FILE@resample" if is_option else by_caller("save it as FILE.npy, and write FILE.npy@resample", "")
     ways = [one for one in (written, by_caller("", "use oc.resample")) if one]
     remedy = f"to interpolate {', or '.join(ways)}" if can_lift(array, len(shape)) else "take a slice"
     raise InputError(f"{array.name} has shape {array.shape}, the grid {grid}; {remedy}")
 
 
-def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
+def checked_planes(
+    array: InputArray, dtype: str, check_finite: bool, names: Sequence[str] = ()
+) -> Callable[[int, int], Array]:
     """Return a function (z0, z1) that returns planes of `array`, converted to `dtype`, on the engine's three axes. The
     function raises InputError for wrong shapes. If `check_finite` is true, it also raises InputError for NaN and
-    infinity."""
+    infinity. `names` are the names of the axes, for messages."""
     _, ny, nx = grid_shape(array.shape)
 
     def planes(z0: int, z1: int) -> Array:
@@ -132,7 +138,7 @@ def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callabl
         if check_finite and not np.isfinite(block).all():
             z, y, x = np.argwhere(~np.isfinite(block))[0]
             cell, ndim = (z0 + z, y, x), len(array.shape)
-            own = zip(NAMES[ndim], PLACES[ndim], strict=True)
+            own = zip(names or NAMES[ndim], PLACES[ndim], strict=True)
             where = ", ".join(f"{name}={cell[place]}" for name, place in own)
             option = by_caller("--check-finite", "check_finite=True")
             raise InputError(f"{array.name} holds {block[z, y, x]} at {where} ({option})")
@@ -141,10 +147,10 @@ def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callabl
     return planes
 
 
-def scan_finite(array: InputArray, dtype: str) -> None:
+def scan_finite(array: InputArray, dtype: str, names: Sequence[str] = ()) -> None:
     """Read the whole array once. Raises InputError for the first value that is not finite after its conversion to
-    `dtype`."""
-    planes = checked_planes(array, dtype, check_finite=True)
+    `dtype`. `names` are the names of the axes, for messages."""
+    planes = checked_planes(array, dtype, check_finite=True, names=names)
     for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8):
         planes(z0, z1)
 

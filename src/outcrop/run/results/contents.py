@@ -33,7 +33,7 @@ from outcrop.axes import Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary, boundary_text
 from outcrop.paths import as_path
-from outcrop.run.disk.contents import STEP_ATTRIBUTES, axis_attributes, box_coordinates, time_attributes
+from outcrop.run.disk.contents import axis_attributes, box_coordinates, step_attributes, time_attributes
 from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
@@ -347,26 +347,30 @@ def steps_and_times(
     manifest: Manifest, axis: str, steps: NDArray[np.int64], time: str = "time", time_units: str | None = None
 ) -> list[Coordinate]:
     """Return the coordinates of an axis whose entries belong to steps. The coordinate of the steps has the name of the
-    axis, or the name "step" if `axis` is "time". If the stencil has a parameter dt, there is also a coordinate of the
-    times, with the name `time`. If all snapshots have the same unit of time, this unit is the default."""
+    axis, or the name "step" if `axis` is "time". For Devito's equations, `steps` becomes Devito's time index. If the
+    stencil has a parameter dt, there is also a coordinate of the times, with the name `time`. If all snapshots have the
+    same unit of time, this unit is the default."""
     name = "step" if axis == "time" else axis
-    found = [Coordinate(name, axis, steps, STEP_ATTRIBUTES)]
+    first, way = manifest.time_line
+    steps = first + way * steps
+    found = [Coordinate(name, axis, steps, step_attributes(manifest))]
     if "dt" in manifest.parameters:
         every = {one.time_units for one in manifest.taps.snapshots if one.time_units}
         units = time_units if time_units is not None else every.pop() if len(every) == 1 else ""
-        found.append(Coordinate(time, axis, steps * manifest.parameters["dt"], time_attributes(units)))
+        found.append(Coordinate(time, axis, steps * manifest.parameters["dt"], time_attributes(manifest, units)))
     return found
 
 
 def run_attributes(manifest: Manifest) -> dict[str, str | float | int]:
     """Return the attributes of a run: text and numbers, as NetCDF needs them. Each parameter has its own attribute,
-    `parameter_NAME`. `time` is the step multiplied by the parameter dt, if there is one."""
+    `parameter_NAME`. `time` is the step, or Devito's time index, multiplied by the parameter dt, if there is one."""
     found: dict[str, str | float | int] = {
         "source": f"Outcrop {__version__}",
         "stencil": str(manifest.stencil.get("name", "")),
-        "boundary": boundary_text(as_boundary(manifest.boundary), len(manifest.shape)),
+        "boundary": boundary_text(as_boundary(manifest.boundary), len(manifest.shape), manifest.axis_names),
         "step": manifest.step,
     }
     if "dt" in manifest.parameters:
-        found["time"] = manifest.step * manifest.parameters["dt"]
+        first, way = manifest.time_line
+        found["time"] = (first + way * manifest.step) * manifest.parameters["dt"]
     return found | {f"parameter_{name}": value for name, value in manifest.parameters.items()}

@@ -125,12 +125,14 @@ class _CheckSource:
 
 
 def traces_group(run: OpenedRun) -> ResultGroup:
-    """Return the group of all traces. The coordinate `step` of the first row is 1. Raises InputError if the run has no
+    """Return the group of all traces. The coordinate `step` of the first row is 1. For Devito's equations, it is the
+    number of the row in `.data` of Devito's receivers. Raises InputError if the run has no
     receivers, and CorruptionError if the file with their points is damaged."""
     manifest = run.manifest
     if not manifest.taps.traces:
         raise InputError(f"{run.path} has no traces, because it has no receivers; leave them out")
-    coordinates = steps_and_times(manifest, "step", np.arange(1, manifest.step + 1, dtype=np.int64))
+    steps = _first_row(manifest) + np.arange(manifest.step, dtype=np.int64)
+    coordinates = steps_and_times(manifest, "step", steps)
     samplings = list(enumerate(_definitions(run).samplings))
     variables = []
     for name, points in manifest.taps.traces.items():
@@ -169,13 +171,14 @@ def norms_group(run: OpenedRun) -> ResultGroup:
 
 def sources_group(run: OpenedRun) -> ResultGroup:
     """Return the group of all sources. After step t + 1, the field contains row t of a source. Therefore the coordinate
-    of row t is t + 1. Raises InputError if the run has no sources."""
+    of row t is t + 1. For Devito's equations, it is the number of the row in Devito's `.data`. Raises InputError if the
+    run has no sources."""
     manifest, variables, coordinates = run.manifest, [], list[Coordinate]()
     for number, one in enumerate(_definitions(run).injections):
         if not one.steps:
             continue
         name, read = f"source_{number}", ReadSource(run, number)
-        steps = np.arange(1, one.steps + 1, dtype=np.int64)
+        steps = _first_row(manifest) + np.arange(one.steps, dtype=np.int64)
         coordinates += steps_and_times(manifest, f"{name}_step", steps, f"{name}_time")
         coordinates += _positions(manifest, name, f"source {number}", one.cells, one.weights)
         added = "values" if one.scale is None else "values, which are multiplied by the scale of the source and"
@@ -208,6 +211,12 @@ def group_paths(run: OpenedRun) -> list[str]:
     found += [TRACES] if taps.traces else []
     found += [NORMS] if taps.norms else []
     return found + ([SOURCES] if any(one.steps for one in taps.sources) else [])
+
+
+def _first_row(manifest: Manifest) -> int:
+    """Return the step of the first row of a trace or a source. In Devito's arrays, the values of a step are in the row
+    of the time at which the step begins. Otherwise, they belong to the end of the step."""
+    return 1 if manifest.first_time is None else 0
 
 
 def _definitions(run: OpenedRun) -> AcquisitionDefinitions:
