@@ -7,7 +7,7 @@ measured quantity is the mean of the algae in the bay at the end. The *sensitivi
 with respect to the algae in each cell at the start. One forward run and one adjoint run give all these derivatives.
 
 The equation is u_t + div(flow u) = mixing lap u + growth u (1 - u). Here u is the amount of algae: 0 is clear water,
-and 1 is the maximum. Lengths are in cells, and times are in steps. In the outermost cells, the shore, u is 0. The
+and 1 is the maximum. Lengths are in cells, and times are in steps. The outermost cells are the shore, where u is 0. The
 derivative of growth u (1 - u) depends on u. Each step of the adjoint run therefore needs the state of the same step of
 the forward run.
 
@@ -183,7 +183,8 @@ def sensitivity_of(lake: Lake, sim: oc.Simulation) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bay:
-    """The measured quantity is the mean of the algae in the bay: at the end, and after each step in `steps`."""
+    """The mean of the algae in the bay. `last` is the mean at the end. `means` has the mean after each step in
+    `steps`."""
 
     last: float
     steps: np.ndarray

@@ -121,8 +121,8 @@ def run_shot(
     fastest = float(models.true.max())
     dt = 0.9 * oc.stencils.stable_limit(stencil, {"h": h}, [{"v": fastest, "damp": 0.0}])
     velocity = np.pad(model, survey.sponge, mode="edge")
-    # The wave equation multiplies a source by dt^2 v^2. This factor is a part of `values`, and not a `scale` that reads
-    # v, so that the source does not depend on the field v of the gradient.
+    # The wave equation multiplies a source by dt^2 v^2. `values` contains this factor. A `scale` that reads v would
+    # make the source depend on v, and so would change the gradient with respect to v.
     values = (dt * model[cell, 2]) ** 2 * ricker(survey.frequency, dt, SECONDS)
     sim = oc.Simulation(
         stencil,

@@ -12,7 +12,8 @@ STREAM is the program of J. McCalpin. Compile it with this command:
     cc -O3 -march=native -fopenmp -DSTREAM_ARRAY_SIZE=16777216 stream.c -o stream
 
 Outcrop and STREAM each report the fastest of a few sweeps over three arrays of 128 MiB. The result is the median of the
-ratios, because other virtual machines on the same computer may halve the bandwidth from one second to the next.
+ratios. The reason is that other virtual machines on the same computer may halve the bandwidth from one second to the
+next.
 
 fio and STREAM use huge pages, as Outcrop does. On some disks, transfers are three times faster with huge pages.
 """

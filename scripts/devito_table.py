@@ -4,9 +4,10 @@
 
 TREE is a source tree of Devito, with a folder `examples`. Without TREE, the script uses the examples that are installed
 with Devito. Each case is a process of its own: a solver of examples/seismic, or the code of a tutorial. The script
-runs the first application of each Operator twice: by Devito in memory, and by Outcrop in a temporary directory. The
-table has the largest difference of a field or receiver, divided by the largest value, or the message with which Outcrop
-refuses the Operator. With `--only`, the script prints the rows of the cases with this text, and writes no page.
+runs the first application of each Operator twice: by Devito in memory, and by Outcrop in a temporary directory. For
+each Operator, the table has the largest difference between the two results, divided by the largest value. If Outcrop
+refuses the Operator, the table has the message of the refusal. With `--only`, the script prints the rows of the cases
+with this text, and writes no page.
 """
 
 from __future__ import annotations

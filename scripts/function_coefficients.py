@@ -4,8 +4,8 @@
 
 A polynomial interpolates its function at Chebyshev nodes, with 60 digits. Its error is then at most about twice the
 error of the best polynomial (L. N. Trefethen, Approximation Theory and Approximation Practice, SIAM 2013, chapter 8).
-The script takes the smallest degree whose error is small beside the rounding errors. Then it rounds the coefficients to
-the dtype.
+The script takes the smallest degree whose error is small in comparison with the rounding errors. Then it rounds the
+coefficients to the dtype.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ DIGITS = {"float32": 24, "float64": 53}  # the number of bits in a mantissa
 SPARE_BITS = 5
 """The error of a polynomial is at most 2^-SPARE_BITS times the largest rounding error of the result."""
 
-# A part of 2 / pi has a third of the digits of a mantissa, rounded up. Then the products of parts are exact.
+# A part of 2 / pi has a third of the digits of a mantissa, rounded up. With parts of this size, the products of parts
+# are exact.
 PART_BITS = {"float32": 8, "float64": 18}
 LEADING_ZEROS = 2
-QUOTIENT_BITS = {"float32": 9, "float64": 20}  # of the largest quotient by pi / 2 that is multiplied by HALF_PI
-EXPONENT_BITS = {"float32": 9, "float64": 12}  # of the whole number that is multiplied by ln 2
+QUOTIENT_BITS = {"float32": 9, "float64": 20}  # bits of the largest quotient by pi / 2 that is multiplied by HALF_PI
+EXPONENT_BITS = {"float32": 9, "float64": 12}  # bits of the whole number that is multiplied by ln 2
 EXPONENT_END = {"float32": 128, "float64": 1024}
 
 

@@ -23,7 +23,8 @@ Numbers = NDArray[Any]
 
 
 def arguments(name: str, dtype: str, rng: np.random.Generator) -> Iterator[list[Numbers]]:
-    """Yield arguments of several kinds: all exponents, near 1, moderate, and close to multiples of pi / 2."""
+    """Yield arguments of several kinds: with all exponents, close to multiples of pi / 2, close to 1, and of moderate
+    size."""
 
     def signed(low: float, high: float) -> Numbers:
         size = np.exp(rng.uniform(np.log(low), np.log(high), CHUNK))

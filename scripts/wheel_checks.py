@@ -5,9 +5,9 @@
                ──► the same with gcc ─────────────────────────────────────────┘
 
 In the environments and in the bare system, the program finds no compiler in PATH and uses the package `ziglang`. A bare
-system is a folder that debootstrap fills. It needs root, and the network. The times are
-those of the import of Outcrop, of a `Simulation`, and of its run of 4 steps. The first process has an empty cache, and
-the later process uses the cache.
+system is a folder that debootstrap fills. Only root can make it, and only with a network. The script prints three
+times: for the import of Outcrop, for making a `Simulation`, and for its run of 4 steps. The first process has an empty
+cache, and the later process uses the cache.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ def check_tree(suite: str, packages: Sequence[str]) -> None:
 
 
 def inside(tree: Path, script: str, what: str) -> str:
-    """Run a script of the shell in the tree. The mounts that it needs end with it. Raises Failure."""
+    """Run a shell script in the tree. The mounts that the script needs are removed when the script ends. Raises
+    Failure."""
     folder = shlex.quote(str(tree))
     mounts = f"mount -t proc proc {folder}/proc && mount --rbind /dev {folder}/dev && mount --rbind /sys {folder}/sys"
     enter = f"{mounts} && exec chroot {folder} /bin/sh -c {shlex.quote(script)}"

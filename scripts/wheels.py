@@ -4,10 +4,10 @@
     this clone ──► source archive ──► extension modules ─────┴──► wheel ──► checked tag ──► dist/
                                       one for each Python and processor
 
-The compiler is `zig c++` from the Python package `ziglang`. It compiles for both processors on any machine, and links
-against the symbols of an old glibc. So no container with an old system is needed. libc++ becomes a part of the modules.
-CPython 3.12 and later versions share one wheel, which uses only the stable ABI. CPython 3.10 and 3.11 need one wheel
-each. `scripts/wheel_checks.py` then installs the wheels.
+The compiler is `zig c++` from the Python package `ziglang`. On any machine, it compiles for x86_64 and for aarch64, and
+links against the symbols of an old glibc. So no container with an old system is needed. libc++ becomes a part of the
+modules. CPython 3.12 and later versions share one wheel, which uses only the stable ABI. CPython 3.10 and 3.11 need one
+wheel each. `scripts/wheel_checks.py` then installs the wheels.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ HWLOC_OPTIONS = (
     "--disable-levelzero", "--disable-gl", "--disable-libudev", "--disable-plugin-dlopen", "--disable-plugin-ltdl",
     "--disable-doxygen", "--disable-readme", "--localstatedir=/var",
 )  # fmt: skip
-# libaio gives its functions versions, which only its own shared library defines. Here, they get plain names.
+# libaio gives versions to the names of its functions. Only the shared library of libaio defines these versions. In the
+# static library, the functions get names without versions.
 NO_SYMBOL_VERSIONS = """
 #undef SYMVER
 #define SYMVER(function, name, version) struct outcrop_unused
@@ -90,7 +91,7 @@ class Failure(Exception):
 
 @dataclass(frozen=True)
 class Python:
-    """An interpreter for which a wheel is built. `version` is such as (3, 12)."""
+    """An interpreter for which a wheel is built. `version` is a tuple such as (3, 12)."""
 
     command: str
     version: tuple[int, int]
@@ -138,8 +139,8 @@ def build(processors: Sequence[str], pythons: Sequence[Python]) -> list[Path]:
 
 
 def find_pythons(commands: Sequence[str] | None) -> list[Python]:
-    """Return the interpreters for the wheels: each given one, or each one of PYTHONS that this machine has. The list
-    contains only one interpreter with the stable ABI, because its wheel is for all of them."""
+    """Return the interpreters for the wheels: all given interpreters, or all of PYTHONS that this machine has. The list
+    contains only one interpreter with the stable ABI, because one wheel is enough for all of them."""
     found: dict[tuple[int, int], Python] = {}
     for command in commands or [f"python{version}" for version in PYTHONS]:
         version = version_with_headers(command)
@@ -244,8 +245,8 @@ def static_libraries(processor: str, compilers: Path) -> Path:
 
 
 def library_source(name: str) -> Path:
-    """Return the folder of a library's sources. They are the sources of the package in this Debian or Ubuntu, whose
-    signatures apt checks. They are downloaded once."""
+    """Return the folder of a library's sources. They are the sources of the package in this Debian or Ubuntu. apt
+    checks their signatures. They are downloaded once."""
     folder = WORK / "sources"
     folder.mkdir(parents=True, exist_ok=True)
     known = sorted(one for one in folder.glob(f"{name}-*") if one.is_dir())
@@ -267,13 +268,13 @@ def library_source(name: str) -> Path:
         "APT::Sandbox::User": "root",
     }
     apt = ["apt-get", "-q", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
-    subprocess.run([*apt, "update"], capture_output=True)  # a list of another project may fail
+    subprocess.run([*apt, "update"], capture_output=True)  # the update of another project's list may fail
     run([*apt, "source", name], f"the download of the sources of {name}, which needs the network, ({remedy})", folder)
     return library_source(name)
 
 
 def with_sources(text: str) -> str:
-    """Return a list of package archives of apt, changed so that it names their source packages."""
+    """Return a list of package archives for apt. The list is changed so that it names the archives' source packages."""
     lines = []
     for line in text.splitlines():
         key = line.partition(":")[0]
@@ -328,8 +329,9 @@ def source_archive(tools: Path) -> Path:
 
 
 def unpacked(archive: Path) -> Path:
-    """Unpack the source archive. The wheels are built from it, which shows that it is complete. Files that have not
-    changed keep their time, so that they are not compiled again. The archive gives all files the same time."""
+    """Unpack the source archive. The wheels are built from it, which shows that it is complete. The archive gives all
+    files the same time. Files that have not changed since the last call get their old time again, so that they are not
+    compiled again."""
     folder, fresh = WORK / "source", WORK / "source.new"
     shutil.rmtree(fresh, ignore_errors=True)
     with tarfile.open(archive) as content:
@@ -384,12 +386,13 @@ def make_wheel(tools: Path, source: Path, processor: str, python: Python, compil
         "AIO_INCLUDE": prefix / "include",
         "AIO_LIBRARY": prefix / "lib" / "libaio.a",
     }
-    # Objects that do not depend on Python are used again. Without these two files, variables of another Python are not.
+    # A build uses the objects of earlier builds that do not depend on Python. The two files are removed, so that a
+    # build does not use the variables of another Python.
     folder = WORK / processor / "build"
     for name in (
         "CMakeCache.txt",
         ".skbuild-info.json",
-    ):  # scikit-build-core removes the objects if it finds the second
+    ):  # scikit-build-core removes the objects if it finds .skbuild-info.json
         (folder / name).unlink(missing_ok=True)
     settings = [f"cmake.define.{name}={value}" for name, value in defined.items()]
     settings.append(f"build-dir={folder}")

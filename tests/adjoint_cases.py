@@ -31,9 +31,8 @@ BOUNDARIES = ["fixed", "periodic", "mirror", "y=mirror:fixed,x=periodic"]
 
 
 def users() -> list[Stencil]:
-    """Return stencils with features that no built-in stencil has: signals, two updates of a field, previous values of
-    other fields, positions, boxes, values of four steps, uneven coefficients of all kinds, functions, and operations
-    without a derivative."""
+    """Return stencils with features that no built-in stencil has. Examples are signals, two updates of a field,
+    positions, boxes, values of four steps, functions, and operations without a derivative."""
     u, v, k, a, s = Field("u"), Field("v"), Field("k"), Parameter("a", 0.3), Signal("s")
     return [
         Stencil("signals", {u: u[0] + s * a * (u[1] - 2 * u[0] + u[-1]) + s**2 * k[1] * u[-2]}),
@@ -62,8 +61,8 @@ STENCILS = {**{name: library.find_stencil(name) for name in NAMES}, **{one.name:
 
 
 def grid(stencil: Stencil, text: str, spare: int = 3, rows: int = 0) -> tuple[Boundary, tuple[int, ...]]:
-    """Return a boundary for the axes of the stencil, and the shape of a tiny grid with `rows` cells along y, if
-    given."""
+    """Return a boundary for the axes of the stencil, and the shape of a tiny grid. If `rows` is given, the grid has
+    `rows` cells along y."""
     boundary = boundary_on_grid(as_boundary(text.rpartition(",")[2] if stencil.ndim == 1 else text), stencil.ndim)
     z, y, x = (2 * radius + spare if radius else 1 for radius in stencil.radii)
     return boundary, (z, rows or y, x)

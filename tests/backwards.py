@@ -49,9 +49,9 @@ class Steps:
         after: Callable[[int, State], State] | None = None,
     ) -> State:
         """Return the state after one step. The state has all fields, and "u.previous" if the step needs the previous
-        value of u. `scalars` has the values of the parameters, then the values of the signals. The function adds all
-        values that a stage may read to `seen`. After each stage, it calls `after` with the number of the stage and the
-        fields, and takes the returned values of fields."""
+        value of u. `scalars` has the values of the parameters, then the values of the signals. The function adds to
+        `seen` all values that a stage may read. After each stage, it calls `after` with the number of the stage and the
+        fields. The values of fields that `after` returns replace the values of these fields."""
         stencil = self.stencil
         names = [one.name for one in stencil.fields]
         newest = [state[name] for name in names]
@@ -158,7 +158,7 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
     "min": lambda a, b: np.where(a < b, a, b),
     "max": lambda a, b: np.where(a > b, a, b),
     "where": lambda a, b, c, d: np.where(a > b, c, d),
-    "where_equal": lambda a, b, c, d: np.where((a > b) | (a < b), d, c),  # without NaN; == also compares slopes
+    "where_equal": lambda a, b, c, d: np.where((a > b) | (a < b), d, c),  # never NaN; == would also compare slopes
     **{one: getattr(np, one) for one in ("exp", "log", "sin", "cos", "tan", "tanh", "sign")},
     "atan2": np.arctan2,
     "pow": np.power,

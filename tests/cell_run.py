@@ -334,8 +334,8 @@ class CellRun:
                 require(bool(good.all()), f"rows of plane {z} that a neighbour expects are not at level {level}")
 
     def _exchanged(self, action: Read | Write) -> Iterator[tuple[int, int, int]]:
-        """Yield three values for each ring whose rows are exchanged: the ring, the level of these rows, and their
-        end."""
+        """Yield three values for each ring whose rows are exchanged: the ring, the level of these rows, and the row
+        before which they end."""
         if action.array == "finished":
             yield from ((*self._final(entry), FAR) for entry in self.state)
         elif action.array == "stairs" and action.level > 0:
@@ -371,7 +371,7 @@ class CellRun:
             self._sum(sums, z, action.area, EVERY_CELL)
 
     def _sent(self, action: Read | Check) -> set[tuple[str, int]]:
-        """Return the array and the number of each plane that an action of a block that only sends reads or checks."""
+        """Return the array and the number of each plane that `action` reads or checks. Its block only sends planes."""
         is_whole = action.area == self.problem.whole_plane and action.array in ("source", "statics")
         require(is_whole, "a part of a plane that is sent")
         return {(action.array, z) for z in range(action.z0, action.z1)}
@@ -418,8 +418,8 @@ class CellRun:
         self.committed = True
 
     def _require_statics(self, z: int, area: Rectangle, own: Rectangle) -> None:
-        """Raise IllegalPlan unless the window holds this part of the static fields, whose checksums are computed
-        together with the checksums of the sources.
+        """Raise IllegalPlan unless the window holds this part of the static fields. The checksums of static fields are
+        computed together with the checksums of the sources.
         """
         part = Rectangle(max(area.y0, own.y0), min(area.y1, own.y1), max(area.x0, own.x0), min(area.x1, own.x1))
         for entry in self.statics if self.reads_statics and part.y0 < part.y1 and part.x0 < part.x1 else ():

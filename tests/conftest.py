@@ -27,7 +27,7 @@ def images(monkeypatch: pytest.MonkeyPatch) -> None:
     take_images_for_devices(monkeypatch.setattr)
 
 
-# Older versions of Python skip these tests. They read the result of a run with the package zarr, which needs Python
-# 3.11. A run itself does not need zarr.
+# Older versions of Python skip these tests. The tests read the result of a run with the package zarr, which needs
+# Python 3.11. A run itself does not need zarr.
 READ_WITH_ZARR = ["arrays", "array_commits", "initial", "memory", "weather", "zarr"]
 collect_ignore = [] if find_spec("zarr") else [f"test_{name}.py" for name in READ_WITH_ZARR]

@@ -50,8 +50,8 @@ def compiler(name: str = "mpicc") -> str:
 
 @cache
 def build_with_mpi(*targets: str, prefix: Path | None = None) -> Path:
-    """Build some targets of aggregate/ with the MPI of the launcher, once in a process. Return the folder that contains
-    the built targets. `build` describes `prefix`.
+    """Build some targets of aggregate/ with the MPI of the launcher. Each process builds them only once. Return the
+    folder that contains the built targets. `build` describes `prefix`.
 
     All MPI libraries share this folder.
     """

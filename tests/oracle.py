@@ -187,8 +187,8 @@ def _group_sums(array: Cells, axis: int, size: int) -> Cells:
 
 
 def seen_cells(array: Cells, ranges: Sequence[range], sides: Sequence[tuple[Side, Side]]) -> Cells:
-    """Return the values that reads at these ranges of indices get. The ranges may extend beyond the grid. The result
-    may be a view of the array, because NumPy reads a slice much faster than a list of indices."""
+    """Return the values at these ranges of indices, as a stencil reads them. The ranges may extend beyond the grid. The
+    result may be a view of the array, because NumPy reads a slice much faster than a list of indices."""
     for axis, (wanted, extent, along) in enumerate(zip(ranges, array.shape, sides, strict=True)):
         if wanted.start >= 0 and wanted.stop <= extent:
             array = array[(slice(None),) * axis + (slice(wanted.start, wanted.stop),)]

@@ -57,7 +57,7 @@ def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.Ca
 
 def test_turns_set_the_number_of_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that `--turns` sets the repeats of other benchmarks. The option is refused with 0 repeats, and for
-    benchmarks without it."""
+    benchmarks that do not have the option."""
     target = tmp_path / "figures.json"
     arguments = ["--small", "-d", str(tmp_path), "--json", str(target), "--turns", "2"]
     assert call(["bench", "adjoint", *arguments, "--only", "heat2"]) == 0
@@ -141,7 +141,7 @@ def test_devito_computes_what_is_compared(name: str) -> None:
 
 def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> None:
     """Checks that hand-written loops and generated loops compute the same values. The benchmark measures both kinds of
-    loops, with data in the cache and in memory.
+    loops, with data in a cache of the processor and with data in memory.
     """
     target = tmp_path / "figures.json"
     assert call(["bench", "kernel", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0
@@ -164,7 +164,7 @@ def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> Non
 def test_a_gradient_without_room_is_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that all other figures are printed if a history does not fit on the disk."""
+    """Checks that all figures that need no history are printed if a history does not fit on the disk."""
     from outcrop.run.acquisition import history
 
     monkeypatch.setattr(history, "free_bytes", lambda directory, needed: 100_000)  # less than two states
@@ -265,9 +265,9 @@ def program(path: Path, text: str) -> Path:
 
 
 def test_the_output_of_girih_is_read(tmp_path: Path) -> None:
-    """Checks the command for Girih, and the figures that are read from its output: the time, the tuned sizes, and the
-    number of steps, which Girih rounds up. If the command has the tuned sizes, Girih must not tune. An output for
-    another grid or another precision must be refused."""
+    """Checks the command for Girih, and the figures that are read from its output. These are the time, the tuned sizes,
+    and the number of steps, which Girih rounds up. If the command has the tuned sizes, Girih must not tune. An output
+    for another grid or another precision must be refused."""
     girih, job = peers.Girih(program(tmp_path / "mwd_kernel", "")), peers_job()
     timing = girih.parse(GIRIH_OUTPUT, job)
     assert (timing.seconds, timing.steps) == (2.630668, 98)
@@ -371,8 +371,8 @@ def test_peers_bench_measures_other_programs(
 
 
 def test_peers_bench_refuses_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that wrong arguments are refused before any file is made: an unknown stencil, a path without the program,
-    two kernels of one stencil, a program without the stencil, and too many threads."""
+    """Checks that wrong arguments are refused before any file is made. Examples are a path at which the program does
+    not exist, a folder with two kernels of one stencil, and a program that lacks the chosen stencil."""
     kernels = tmp_path / "bin"
     for arch in ("avx2", "avx512"):
         program(kernels / f"yask_kernel.3axis.{arch}.exe", "")

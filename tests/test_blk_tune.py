@@ -54,8 +54,8 @@ def test_blk_tune_gives_table_2(row: Published) -> None:
 @each_problem
 @pytest.mark.parametrize("gib", [117, 120, 124])
 def test_the_table_does_not_hang_on_the_assumed_share_of_memory(row: Published, gib: int) -> None:
-    """Checks that the blocks do not depend on the assumed share of the memory. All amounts of memory give the same
-    blocks, from the size of the largest block to 97 % of the machine's memory."""
+    """Checks that the blocks do not depend on the assumed share of the memory. All amounts of memory from the size of
+    the largest block to 97 % of the machine's memory give the same blocks."""
     found = blk_tune(table2_problem(row), gib * GIB)
     assert (found.blocks, found.bt) == (row.blocks, row.bt)
 

@@ -1,4 +1,5 @@
-"""Check updates of boxes: cells outside keep their values, ends are those of slices, and the last box decides."""
+"""Check updates of boxes. Cells outside all boxes keep their values. The ends of a box have the meaning of slices in
+NumPy. If boxes overlap, the last box determines the value."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def test_signals_stop_and_say_how_to_go_on(tmp_path: Path, number: int) -> None:
 
 
 def test_looking_at_a_run_loads_no_more_than_it_needs() -> None:
-    """Checks that `run` does not import zarr and packages for plotting, so that a run needs little memory beyond its
+    """Checks that `run` imports neither zarr nor packages for plotting, so that a run needs little memory beyond its
     budget."""
     program = (
         "import sys; from outcrop.cli.main import call; code = call(sys.argv[1:]);"

@@ -1,4 +1,5 @@
-"""Check commands that look facts up (`info --json`, `stencils`, `completion`), their help, and the words of errors."""
+"""Check commands that only show information (`info --json`, `stencils`, `completion`), their help, and the words of
+errors."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_info_has_the_same_facts_as_text_and_as_json(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the text is made from the facts, and that JSON goes to a file or to standard output."""
+    """Checks that the text shows the same facts as the JSON, and that JSON goes to a file or to standard output."""
     found = facts(where)
     assert call(["info", str(where)]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
@@ -73,7 +74,7 @@ def test_the_list_names_every_family(capsys: pytest.CaptureFixture[str]) -> None
         assert re.search(rf"^{family}\b|^{family}\[", text, flags=re.M) and ABOUT[family].title in text
 
 
-@pytest.mark.parametrize("family", [one for one in FAMILIES if one != "d3q19"])  # d2q9 has the same texts
+@pytest.mark.parametrize("family", [one for one in FAMILIES if one != "d3q19"])  # d3q19 has the texts of d2q9
 def test_each_field_and_parameter_of_a_family_has_a_unit(family: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks the description of the default stencil of a family, and the names of all its stencils."""
     stencil = FAMILIES[family].make()

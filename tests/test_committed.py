@@ -220,7 +220,8 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
 
 
 def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
-    """Checks that commits are equal if the program computes on a working copy in DRAM."""
+    """Checks a commit of an array whose program computes on a working copy in DRAM. The committed values must equal the
+    values of the working copy."""
     with oc.array(SHAPE, persist="step", path=tmp_path / "a", working="dram") as array:
         array[...] = 3
         array.step()

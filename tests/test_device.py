@@ -1,4 +1,4 @@
-"""Check runs on block devices: their bits, their bytes, their locks, and their state after a kill.
+"""Check runs on block devices: the bits of results, the stored bytes, the locks, and the state after a kill.
 
 The tests in test_device*.py use plain files as images of devices, which `is_block_device` accepts. test_raw_device.py
 tests the sector sizes and the exclusive use of real devices.

@@ -11,8 +11,8 @@ from outcrop.run.device import use as device_use
 
 
 def fake_kernel(root: Path, monkeypatch: pytest.MonkeyPatch, mounts: str = "", holder: str = "") -> None:
-    """Make the files of a simulated kernel: a disk 8:0 with a partition 8:1, the mounts, and the holder of the
-    partition."""
+    """Make the files of a simulated Linux kernel. They describe a disk 8:0 with a partition 8:1, the mounts, and the
+    holder of the partition."""
     disk = root / "sys" / "dev" / "block" / "8:0"
     for folder, number in ((disk, "8:0"), (disk / "sda1", "8:1")):
         (folder / "holders").mkdir(parents=True)
@@ -44,7 +44,8 @@ def test_who_uses_a_disk_or_its_partitions_is_named(
 
 
 def test_a_device_of_which_nothing_says_who_uses_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a device is refused if /sys does not exist. Without /sys, a loop device in use looks unused."""
+    """Checks that a device is refused if /sys does not exist. Without /sys, Outcrop cannot find out whether a loop
+    device is in use."""
     monkeypatch.setattr(device_use, "SYS", tmp_path / "sys")
     monkeypatch.setattr(device_use, "_number", lambda path: "7:0")
     with pytest.raises(InputError, match=r"may be in use.*is not mounted"):

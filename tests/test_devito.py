@@ -311,7 +311,8 @@ class Whole(dv.SubDomain):  # type: ignore[misc]
 
 
 def test_boxes_of_cells() -> None:
-    """Checks equations on SubDomains, on single rows of cells, and boundary conditions that read neighbours."""
+    """Checks three kinds of equations: equations on SubDomains, equations on single rows of cells, and boundary
+    conditions that read neighbours."""
     grid = dv.Grid(shape=(10, 12), extent=(9.0, 11.0), dtype=np.float64, subdomains=(Middle(), Whole()))
     x, y = grid.dimensions
     t, middle = grid.stepping_dim, grid.subdomains["middle_box"]
@@ -352,8 +353,8 @@ def test_the_interior_needs_no_region() -> None:
 
 
 def test_backward_in_time() -> None:
-    """Checks equations for u.backward, in which sources and receivers use their rows from the end, and a sum in a
-    Function, such as an imaging condition."""
+    """Checks equations for u.backward. Their sources and receivers use their rows from the last row to the first. Also
+    checks a sum over time in a Function, such as an imaging condition."""
     grid, steps = make_grid((10, 12), np.float64, 1.0), 9
     v = dv.TimeFunction(name="v", grid=grid, space_order=2, time_order=2)
     image = dv.Function(name="image", grid=grid)
@@ -375,7 +376,7 @@ def test_backward_in_time() -> None:
 
 
 def test_values_of_earlier_steps() -> None:
-    """Checks reads of u(t - 2 dt), and reads of u(t - dt) at neighbours while u is updated."""
+    """Checks an update of u that reads u(t - 2 dt), and u(t - dt) at neighbours."""
     grid = make_grid((10, 12), np.float64, 1.0)
     t = grid.stepping_dim
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=3)
@@ -386,7 +387,7 @@ def test_values_of_earlier_steps() -> None:
 
 
 def test_functions_of_static_fields() -> None:
-    """Checks that functions of fields that do not change are computed once, also between cells, and in the halo. A
+    """Checks that a function of static fields is computed only once, also at places between cells and in the halo. A
     coefficient whose inverse is averaged may be 0 in some cells."""
     grid = make_grid((10, 12), np.float64, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, staggered=grid.dimensions[0])
@@ -416,8 +417,8 @@ def test_sinc_interpolation() -> None:
 
 
 def test_a_free_surface() -> None:
-    """Checks rows of cells with mirrored indices, as in Devito's free surface, and a source before the equation of a
-    boundary that does not change the cells of the source."""
+    """Checks rows of cells with mirrored indices, as in Devito's free surface. Also checks a source that comes before
+    the equation of a boundary. This equation does not change the cells of the source."""
 
     class Surface(dv.SubDomain):  # type: ignore[misc]
         name = "surface"

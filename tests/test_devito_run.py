@@ -426,8 +426,9 @@ def test_the_tangent_of_devitos_equations_is_their_derivative(tmp_path: Path) ->
 
 
 def wave_and_image(grid: Any) -> tuple[list[Any], list[Any], Any, Any]:
-    """Return the equations of a wave, and the equations that send its records back and correlate both waves. The model
-    has a layer that absorbs waves, and a SubDomain that is the whole grid."""
+    """Return the equations of a wave, and the equations of a second wave. The second wave sends the recorded traces
+    back, and its equations also correlate the two waves. The model has a layer that absorbs waves, and a SubDomain that
+    is the whole grid."""
     nt = STEPS + 2
     options: dict[str, Any] = {"grid": grid, "space_order": 4, "time_order": 2}
     u, v = dv.TimeFunction(name="u", save=nt, **options), dv.TimeFunction(name="v", **options)

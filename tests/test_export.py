@@ -47,8 +47,8 @@ def make_run(where: Path | list[Path], shape: Any = (5, 6, 7), steps: int = 6, *
 
 @pytest.fixture(scope="module")
 def known_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., oc.Simulation]:
-    """Return a function that makes a run of a shape, or returns the run that an earlier test has made. Tests must not
-    change such a run."""
+    """Return a function that makes a run with a given shape, or returns the run with this shape that an earlier test
+    has made. Tests must not change such a run."""
 
     @functools.cache
     def known(*shape: int) -> oc.Simulation:
@@ -152,7 +152,7 @@ def test_vtk_images_have_the_same_bits(tmp_path: Path, known_runs: Any, shape: A
 
 def test_coarse_snapshots_keep_their_coordinates(tmp_path: Path) -> None:
     """Checks the backend of xarray, a NetCDF file and VTK images of coarse snapshots. The last group of cells along an
-    axis is smaller than the others, but images have equal distances."""
+    axis is smaller than the others, but a VTK image has equal distances between values."""
     kept = oc.Snapshots(2, ["u"], coarsen=4, name="small")
     where = tmp_path / "run.oc"
     sim = oc.Simulation("heat7", (10, 9, 11), directory=where, memory="1MiB", spacing=10.0, snapshots=[kept])
@@ -190,7 +190,8 @@ def test_vtk_itself_reads_an_image(tmp_path: Path, known_runs: Any) -> None:
 
 
 def test_an_object_store_gets_a_group_that_is_complete(tmp_path: Path, known_runs: Any) -> None:
-    """Checks that a prefix is not a Zarr group before all arrays are there, and that only an export is replaced."""
+    """Checks that a prefix in an object store becomes a Zarr group only after all arrays are complete. `force` must
+    replace only exports."""
     pytest.importorskip("zarr")
     fsspec = pytest.importorskip("fsspec")
     url, sim = f"memory://results{tmp_path}/run", known_runs(5, 6, 7)
@@ -349,7 +350,7 @@ def test_wrong_arguments_are_one_line_and_make_nothing(
 def test_a_missing_package_is_named_with_its_extra(
     tmp_path: Path, known_runs: Any, monkeypatch: pytest.MonkeyPatch, package: str, name: str, extra: str
 ) -> None:
-    """Checks that a missing optional package is one line, which names the pip extra."""
+    """Checks that the error for a missing optional package is one line, which names the pip extra."""
     if extra == "s3":
         pytest.importorskip("zarr")
     sim = known_runs(5, 6, 7)
@@ -406,7 +407,8 @@ def test_a_killed_export_leaves_no_file_under_the_final_name(tmp_path: Path) -> 
 
 
 def test_a_run_that_is_being_run_is_not_exported(tmp_path: Path) -> None:
-    """Checks that fields wait for the end of a run, and that snapshots can be exported meanwhile."""
+    """Checks that fields cannot be exported while another process computes the run, and that snapshots can be
+    exported."""
     make_run(tmp_path / "run.oc")
     with open_state(tmp_path / "run.oc").locked():
         with pytest.raises(InputError, match="in use by another process"):
@@ -469,7 +471,8 @@ def test_too_little_space_is_told_before_anything_is_written(
 def test_the_command_says_what_it_has_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks the output of the command, for a copy and for a view that its run was removed from."""
+    """Checks the output of the command, for a view and for a copy. After the run is removed, only the copy can be
+    read."""
     monkeypatch.chdir(tmp_path)
     make_run(Path("run.oc"))
     assert call(["export", "run.oc", "--netcdf", "a.nc", "--snapshots", "side", "--traces"]) == 0

@@ -100,7 +100,7 @@ def test_positions_without_spacing_are_numbers_of_cells(tmp_path: Path) -> None:
 
 
 def test_damaged_points_and_sources_are_not_exported(tmp_path: Path) -> None:
-    """Checks that an export tests the checksums of points, of values of sources and of norms."""
+    """Checks that an export tests three checksums: of points, of the values of sources, and of norms."""
     make_run(tmp_path / "run.oc")
     wanted = {"receivers-1": "traces", "source-0": "sources", "norms-u": "norms"}
     for name, option in wanted.items():

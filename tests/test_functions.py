@@ -1,5 +1,5 @@
-"""Check the functions that expressions may use: the same bits in C and in NumPy, the errors that the documentation
-states, special values, powers, conditions, and derivatives."""
+"""Check the functions that expressions may use. They have the same bits in C and in NumPy, and the errors that the
+documentation states. Also check special values, powers, conditions, and derivatives."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_errors_are_within_those_of_the_page(name: str, dtype: str) -> None:
 
 
 def test_the_argument_closest_to_a_multiple_of_half_pi() -> None:
-    """Checks the reduction of the argument that loses most digits (J.-M. Muller, Elementary Functions, 3rd ed.)."""
+    """Checks the argument whose reduction loses the most digits (J.-M. Muller, Elementary Functions, 3rd ed.)."""
     x = np.array([6381956970095103.0 * 2.0**797])
     assert functions.call("cos", "float64", x)[0] == -4.687165924254628e-19
     assert functions.call("sin", "float64", x)[0] == 1.0
@@ -340,7 +340,8 @@ def adjoint_at(expression: sympy.Expr, u: list[float]) -> list[float]:
 
 
 def test_derivatives_at_ties_and_in_branches_that_are_not_selected() -> None:
-    """Checks the documented sides. A branch that is not selected may be NaN or infinite, also if it occurs twice."""
+    """Checks the derivatives that the documents state for points where two branches meet. A branch that is not selected
+    may be NaN or infinite, also if it occurs twice."""
     here = U[0]
     assert adjoint_at(sympy.sign(here), [-1.0, 0.0, 2.0]) == [0, 0, 0]
     assert adjoint_at(sympy.Piecewise((2 * here, here > 0), (5 * here, True)), [-1.0, 0.0, 1.0]) == [5, 5, 2]

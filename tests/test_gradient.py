@@ -81,8 +81,8 @@ def test_gradients_pass_the_taylor_test(name: str, boundary: str, tmp_path: Path
 
 @pytest.mark.parametrize(("name", "dtype"), [("acoustic2", "float64"), ("gray_scott_2d", "float32")])
 def test_gradients_that_need_the_states_of_the_run(name: str, dtype: str, tmp_path: Path) -> None:
-    """Checks gradients with respect to static fields, parameters and initial values. Their states are removed at the
-    end."""
+    """Checks gradients with respect to static fields, parameters and initial values. The states that a gradient needs
+    are removed at the end."""
     stencil = find_stencil(name)
     rng, shape = np.random.default_rng(8), SHAPE[-stencil.ndim :]
     sim = oc.Simulation(
@@ -129,7 +129,8 @@ def test_the_taylor_test_of_a_run_in_float32(tmp_path: Path) -> None:
 
 
 def test_the_taylor_test_finds_a_wrong_gradient(tmp_path: Path) -> None:
-    """Checks that the rates are near 1 if residuals are 3 % too large, or if they are late by one step."""
+    """Checks that the rates of the Taylor test are near 1 if the gradient is wrong. The residuals are 3 % too large, or
+    late by one step."""
     sim, _ = new_run("heat6_1d", tmp_path)
     observed = np.random.default_rng(3).standard_normal((STEPS, 2))
     right = oc.Misfit("line", observed)

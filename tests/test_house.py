@@ -78,8 +78,8 @@ AGGREGATE_ARROWS = {
 
 
 def python_files() -> list[Path]:
-    """Return the Python files of the package. The folder of aggregation is a link, which `glob` follows
-    and `rglob` does not."""
+    """Return the Python files of the package. The folder of aggregation is a link. `glob` follows this link, and
+    `rglob` does not follow it."""
     return sorted(Path(name) for name in glob(str(PACKAGE / "**" / "*.py"), recursive=True))
 
 
@@ -473,7 +473,8 @@ def test_every_test_compares_something() -> None:
     ],
 )
 def test_tests_that_compare_nothing_are_found(body: str, is_idle: bool) -> None:
-    """Checks that `idle_tests` finds tests that compare nothing. Otherwise, the test that uses it would always pass."""
+    """Checks that `idle_tests` finds tests that compare nothing. If `idle_tests` found no test,
+    `test_every_test_compares_something` would always pass."""
     modules = {
         "test_a": f"from helpers import other as run, same_for\ndef same():\n    assert 1\ndef test_it():\n    {body}",
         "helpers": "def same():\n    assert run()\ndef same_for(one):\n    same()\ndef other(): pass",

@@ -119,8 +119,8 @@ def test_h5netcdf_without_h5py_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("array", [SECTION, VOLUME[0, 0]], ids=["2-D", "1-D"])
 def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray) -> None:
-    """Checks that values with two axes are refused for a stencil of three axes without `-n` and `@resample`. Such
-    values must not become a grid of one row.
+    """Checks that values with one or two axes are refused for a stencil of three axes if `-n` and `@resample` are not
+    given. Such values must not become a grid of one row.
     """
     text, stencil = save_npy(tmp_path, array), find_stencil("heat7")
     size = rf"{array.shape[-1]},?\); heat7.*three axes.*shape=\(nz, ny, nx\), and write FILE@res"

@@ -21,7 +21,7 @@ from outcrop.run.places import open_state
 KILLS = int(os.environ.get("OUTCROP_KILLS", "20"))
 SHAPE = (61, 70, 83)
 STEPS = 96
-MEMORY = 1 << 20  # a fifth of both arrays, so that the run has many passes, and many kills happen in a commit
+MEMORY = 1 << 20  # room for 1/5 of the two arrays; so the run has many passes, and many kills happen in a commit
 GIVEN = {"memory": MEMORY, "scheme": "wavefront", "sizes": {"bt": 12, "slab": 4, "diamond": 12}}
 """The sizes are given. Otherwise, most kills would happen during the search for sizes."""
 

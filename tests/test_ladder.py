@@ -1,5 +1,5 @@
-"""Check the benchmark `ladder`. Each column gives the same bits as the oracle and keeps its memory limit, and the
-report is correct."""
+"""Check the benchmark `ladder`. A column of the ladder is one variant of the program. Each column gives the same bits
+as the oracle and keeps its memory limit. The report is correct."""
 
 from __future__ import annotations
 
@@ -146,7 +146,8 @@ def test_small_ladder_measures_every_column(
 def test_what_cannot_be_is_refused_in_one_line(
     arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that options that do not apply are refused, before an hour of measurements."""
+    """Checks that options that do not apply are refused before the first measurement, because all measurements together
+    take about an hour."""
     assert call(["bench", *arguments, "--small", "-d", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert named in said and said.count("\n") == 1
@@ -210,7 +211,7 @@ def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_l
         group.limit(60 * MIB, may_swap=False)
     limit, swap = tmp_path / group.files.limit, tmp_path / group.files.swap_limit
     limit.touch()
-    group.limit(60 * MIB, may_swap=False)  # some kernels do not count swap and lack this file
+    group.limit(60 * MIB, may_swap=False)  # some Linux kernels do not count swap and lack this file
     assert limit.read_text() == str(60 * MIB) and not swap.exists()
     swap.write_text("max")
     group.limit(60 * MIB, may_swap=True)

@@ -182,8 +182,8 @@ def test_a_mistake_ends_in_one_line_that_names_it(mistake: str) -> None:
 
 
 def test_equal_names_in_two_stencils_keep_their_own_defaults() -> None:
-    """Checks that two stencils whose parameters have the same name keep their own defaults. The cache of SymPy may
-    exchange equal objects.
+    """Checks two stencils whose parameters have the same name and different defaults. Each stencil keeps its own
+    default, although the cache of SymPy may exchange equal objects.
     """
     first = Stencil("first", {U: Parameter("c", 0.4) * CENTRE})
     other = Stencil("other", {U: Parameter("c", 0.25) * CENTRE})
@@ -298,7 +298,7 @@ def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
     ],
 )  # fmt: skip
 def test_a_field_without_an_offset_is_refused(write: Callable[[Field, Parameter], object]) -> None:
-    """Checks that the message says how to write the value of the cell itself."""
+    """Checks the message for a field without an offset. The message says how to write the value of the cell itself."""
     with pytest.raises(InputError, match=r"u is a field and not a value: write u\[0, 0, 0\]"):
         write(Field("u"), Parameter("dt", 0.1))
 

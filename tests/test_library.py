@@ -139,7 +139,7 @@ def cell_operations(name: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("name", "mul", "add", "div"),
     [
-        ("heat8", 5, 28, 0),  # one product for each distance, and one product for 6 u
+        ("heat8", 5, 28, 0),  # one product for each of the 4 distances, and one for 6 u
         ("acoustic8", 9, 26, 0),  # products for the centre, 4 distances, 2 u, v v, and two scale factors
         ("elastic4", 58, 88, 0),
         ("maxwell", 9, 27, 3),
@@ -150,8 +150,8 @@ def cell_operations(name: str) -> dict[str, int]:
     ],
 )
 def test_kernels_cost_no_more_operations_than_they_should(name: str, mul: int, add: int, div: int) -> None:
-    """Checks that kernels do not need more operations than the given numbers. So the generator must keep common terms
-    of directions and species.
+    """Checks that kernels do not need more operations than the given numbers. For this, the generator must compute a
+    common term of several directions or species only once.
     """
     counts = cell_operations(name)
     assert counts["mul"] <= mul
@@ -318,7 +318,7 @@ NO_STEP_IS_TOO_LARGE = {"heat7", "heat13", "box27", "stream_function", "sharpen"
 
 @pytest.mark.parametrize("name", library.FAMILIES)
 def test_no_part_of_a_family_is_forgotten(name: str) -> None:
-    """Checks that each family of stencils has a formula for the limit of its step, and a stencil in the tests. The
+    """Checks that each family of stencils has a formula for its stability limit, and a stencil in the tests. The
     messages of this test tell the author of a new family what is missing."""
     assert any(re.fullmatch(rf"{name}\d*(_\w+)?", one) for one in NAMES), f"{name}: add a stencil to NAMES above"
     stencil = library.FAMILIES[name].make()
@@ -337,7 +337,7 @@ def test_no_part_of_a_family_is_forgotten(name: str) -> None:
 )  # fmt: skip
 def test_a_misspelt_name_gets_the_right_one(wrong: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that the message for an unknown name gives the most similar name, the names of all families, and the page
-    about own equations. A name that resembles no stencil gets no proposal."""
+    about equations of users. If no name is similar, the message proposes no name."""
     with pytest.raises(InputError, match=f"did you mean {meant}[?] There are: heat7, .*an oc.Stencil.*equations.md"):
         library.find_stencil(wrong)
     for words in (["stencils", wrong], ["run", wrong, "-n", "8", "8", "-t", "1", "-d", "never.oc"]):

@@ -17,7 +17,7 @@ from outcrop.errors import CommunicationError, CorruptionError, InputError, Inte
 def linked() -> tuple[_core.Link, _core.Link]:
     """Return both ends of a connection."""
     low, high = socket.socketpair()
-    with low, high:  # each link has made its own descriptor
+    with low, high:  # each link has its own duplicate of the descriptor
         return _core.Link(low.fileno(), "rank 1"), _core.Link(high.fileno(), "rank 0")
 
 

@@ -1,5 +1,5 @@
-"""Check runs with more fields than lines of a cache set. The rings of these fields begin at different offsets in a
-page, to avoid conflicts in the cache.
+"""Check runs with many fields. The number of fields is larger than the number of lines in a set of the first-level
+cache. The rings of these fields begin at different offsets in a page, to avoid conflicts in the cache.
 """
 
 from pathlib import Path

@@ -110,8 +110,8 @@ def test_what_hwloc_does_not_understand_is_refused() -> None:
 
 @needs_hwloc
 def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a tier of a simulated machine does not get figures of this machine, even if a tier of this machine
-    has the same name.
+    """Checks that a tier of a simulated machine gets no figures of this machine. Both machines may have a tier with the
+    same name.
 
     No array can be placed on the simulated machine.
     """

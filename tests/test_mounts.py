@@ -33,8 +33,8 @@ PARTS = (
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Return a function that takes the text of a file mountinfo, and returns all mounts of a simulated machine.
 
-    "@" in the text means the test folder. sda is a hard disk, nvme0n1 has a partition, md0 is a RAID of flash disks and
-    hard disks, and vda belongs to a virtual machine.
+    "@" in the text means the test folder. sda is a hard disk, and nvme0n1 has a partition. md0 is a RAID of flash disks
+    and hard disks, and vda is a disk of a virtual machine.
     """
     for part in PARTS:
         (tmp_path / part).mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,8 @@ def test_four_levels_are_those_of_numpy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", [True, False])
 def test_older_values_start_as_a_copy(tmp_path: Path, given: bool) -> None:
-    """Checks that values without an assignment equal the newest values, for assigned values and for the option init."""
+    """Checks that older values without an assignment equal the newest value of the field. The newest value comes from
+    an assignment or from the option `init`."""
     n = 40
     start = np.exp(-(((np.arange(n) - 20) / 4) ** 2))
     more = {} if given else {"init": {"u": start}}
@@ -68,7 +69,8 @@ def test_an_older_value_counts_updates_of_all_stages(tmp_path: Path) -> None:
 
 
 def test_only_fields_with_this_meaning_start_as_a_copy() -> None:
-    """Checks which fields count as older values: those of `back`, and the same fields in a description of a run."""
+    """Checks which fields count as older values: the fields of `back`, and the same fields after a stencil is read from
+    JSON."""
     stencil = adams()
     assert stencil.older_values == {"u_back1": ("u", 1), "u_back2": ("u", 2), "u_back3": ("u", 3)}
     assert oc.Stencil.from_json(stencil.to_json()).older_values == stencil.older_values

@@ -27,7 +27,7 @@ from outcrop.run.engine import pack_scalars
 from rehearsal import rehearse_one_layer
 from strategies import MACHINE, PLAIN, USERS, assumed_rate, examples, make_problem, problems, sizes_for
 
-# Only stencils whose field has two copies can run in one layer: each level reads one copy and writes the other.
+# Only stencils whose field has two copies can run in one layer. Each level reads one copy and writes the other copy.
 FOR_ALL = sorted((name, make) for name, make in {**PLAIN, **USERS}.items() if make().storage[0].is_double)
 
 

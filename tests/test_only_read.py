@@ -93,8 +93,8 @@ def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
 
 
 def test_what_costs_nothing_is_the_slowest_place() -> None:
-    """Checks that static fields stay on disk if their transfers do not delay the run. Otherwise they stay on disk only
-    if memory has no room, or if the run is longer with the fields in memory.
+    """Checks that static fields stay on disk if their transfers do not delay the run. If their transfers delay the run,
+    they stay on disk only in two cases: memory has no room, or the run takes longer with the fields in memory.
     """
     problem = problem_of("acoustic4_sponge")
     for on in (SLOW, LATE):
@@ -147,7 +147,7 @@ def test_there_is_nothing_to_place_where_all_is_updated() -> None:
 
 
 def test_memory_too_small_for_them_is_not_tried() -> None:
-    """Checks that the planner considers memory for static fields only if they fit into memory."""
+    """Checks that the planner considers memory for static fields only if all static fields fit into memory."""
     problem = problem_of("acoustic4_sponge")
     needed = 2 * problem.grid_bytes
     assert placement.possible(problem, needed - 1) == (False,)

@@ -254,7 +254,8 @@ def test_a_wrong_sweep_is_refused_before_anything_runs(
 
 
 def test_directories_of_a_sweep_are_different_and_valid() -> None:
-    """Checks values with characters that names of files do not have, several directories, and long names."""
+    """Checks the names of the directories of a sweep. Values may have characters that the names must not have, a run
+    may have several directories, and names may be too long."""
     given = {"stencil": "heat2", "shape": "8 6 10", "steps": 2, "directory": [Path("a/run.oc"), Path("b/run.oc")]}
     found = variants(given, ["boundary=x=periodic,z=mirror;x=periodic:periodic,z=mirror", "memory=1 MiB,2MiB"])
     places = [one.directory for one in chosen_options(found)]

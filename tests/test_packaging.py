@@ -1,6 +1,7 @@
 """Check what a user of the installed package needs: the marker of types, `python -m outcrop`, and the choice of wheels.
 
-`make wheels` itself needs the network, and runs a program with each wheel. These tests only check its decisions."""
+`make wheels` needs the network, and runs a program with each wheel. So these tests do not run `make wheels`, and only
+check its decisions."""
 
 import builtins
 import dis

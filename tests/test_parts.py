@@ -76,8 +76,9 @@ def cuts(group: RankGroup, where: str, options: dict[str, Any]) -> Any:
 def test_ranks_that_share_updates_have_a_cut_of_equal_work(
     tmp_path: Path, options: dict[str, Any], moved: int
 ) -> None:
-    """Checks the cut of a new run in which each rank has its own directory. Each place of the cut must be moved down by
-    the mean number of rows that a rank updates above its own rows. The run must store the cut."""
+    """Checks the cut of a new run in which each rank has its own directory. In comparison with equal parts, each place
+    of the cut must be lower by the mean number of rows that a rank updates above its own rows. The run must store the
+    cut."""
     found = ranks(3, cuts, str(tmp_path / "part-{rank}"), options)
     places = [0, 82 - moved, 164 - moved, 246]
     assert [one[0] for one in found] == [one[1] for one in found] == list(pairwise(places)), found
@@ -93,8 +94,8 @@ def chosen_cut(group: RankGroup, where: str, scheme: str) -> Any:
 
 @pytest.mark.parametrize("scheme", ["split", "auto"])
 def test_the_cut_is_for_the_steps_that_all_ranks_choose(tmp_path: Path, scheme: str) -> None:
-    """Checks ranks with different memories. The cut is made for a number of steps of a pass. Without measurements, the
-    plan must have the same number of steps."""
+    """Checks ranks with different amounts of memory. The cut is made for a certain number of steps in a pass. Without
+    measurements, the plan must have this number of steps."""
     found = ranks(3, chosen_cut, str(tmp_path / "part-{rank}"), scheme)
     assert len({one[1:] for one in found}) == 1, found
     rows, (_, chosen, levels, _) = [one[0] for one in found], found[0]
@@ -152,7 +153,7 @@ def plans_with_measured_rates(group: RankGroup, where: Path) -> Any:
 
 
 def test_all_ranks_measure_the_rate_of_their_plan(tmp_path: Path) -> None:
-    """Checks that ranks measure the update rates of the same sizes, and choose among these sizes."""
+    """Checks that all ranks measure the update rates of the same sizes, and choose one of these sizes."""
     found = ranks(2, plans_with_measured_rates, tmp_path / "run.oc")
     measured, chosen, origin = found[0]
     assert found[1] == found[0] and chosen in measured and origin == "measured"

@@ -120,7 +120,7 @@ def speed_of(stencil_ndim: int, velocity: str, axis: str) -> float:
 )  # fmt: skip
 def test_elastic_waves_have_the_speeds_of_p_and_s(ndim: int, velocity: str, axis: str, speed: float) -> None:
     """Checks the speeds of P and S waves along each axis. Together, the cases test all nine equations. In a stencil
-    with two axes, the test calls the axis y z.
+    with two axes, the test uses the letter z for the axis y.
     """
     assert speed_of(ndim, velocity, axis) == pytest.approx(speed, rel=1e-4)
 

@@ -42,8 +42,8 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_plan_of_many_ranks_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks the plan of eight ranks on a declared machine: the rows of each rank, the halo, the network, the predicted
-    time, and the same figures as JSON."""
+    """Checks the plan of eight ranks on a declared machine: the rows of each rank, the halo, the network, and the
+    predicted time. The JSON must have the same figures."""
     words = ["--machine", "node.toml", "--ranks", "8", "--check", "--explain", "--json", "plan.json", "--draw", "p.png"]
     assert call([*PLAN, *words, "--scheme", "wavefront"]) == 0
     said = capsys.readouterr().out
@@ -175,7 +175,8 @@ def test_wrong_networks_are_one_line(text: str, message: str, capsys: pytest.Cap
 
 
 def test_the_time_line_of_many_ranks_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that jitter costs time, that a seed repeats this time, and that the shares of lost time are complete."""
+    """Checks that jitter makes the simulated run longer, and that the same seed gives the same time. The shares of lost
+    time must add up to all lost time."""
     found = {}
     jitter, stall = ["--jitter", "15%"], ["--stall", "0.5", "--seed", "7"]
     for name, words in {"calm": [], "jitter": jitter, "again": jitter, "stall": stall}.items():
@@ -207,8 +208,8 @@ def test_split_tiling_scales_better_than_halos(capsys: pytest.CaptureFixture[str
 
 
 def test_the_time_line_of_parts_along_z_is_simulated() -> None:
-    """Checks that ranks with parts along z work at the same time: their simulated time is near the predicted time of
-    the slowest rank, although the lowest ranks have fewer slabs than the others."""
+    """Checks that ranks with parts along z work at the same time. The simulated time is near the predicted time of the
+    slowest rank, although the lowest ranks have fewer slabs than the other ranks."""
     words = ["--scheme", "wavefront", "--bt", "20", "--simulate", "--json", "plan.json"]
     for ranks in ("8", "4x2", "2x4", "1x8"):
         assert call([*PLAN, "--machine", "node.toml", "--ranks", ranks, *words]) == 0

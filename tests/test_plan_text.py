@@ -132,7 +132,7 @@ float32 = 1e9
     [
         ("acoustic8", [300, 60, 50], "3MiB", True),
         ("acoustic8", [60, 50, 300], "3MiB", False),  # the longest axis is already the streaming axis
-        ("acoustic8", [300, 60, 50], "1GiB", False),  # the grid fits the memory
+        ("acoustic8", [300, 60, 50], "1GiB", False),  # the grid fits into the memory
         ("heat2_2d", [8000, 1000], "500KiB", True),
     ],
 )

@@ -80,8 +80,8 @@ def images(figure: Figure) -> list[Any]:
 def test_slices_of_any_shape_fill_the_picture(
     shape: tuple[int, ...], slices: list[str], is_wide: bool, tmp_path: Path, drawn: list[Figure]
 ) -> None:
-    """Checks that panels take much of the figure, that no empty panel is drawn, and that all texts are inside the
-    figure and do not overlap."""
+    """Checks that panels take much of the figure, and that no empty panel is drawn. All texts must be inside the figure
+    and must not overlap."""
     ndim, cells = len(shape), {3: "heat2", 2: "heat2_2d", 1: "heat2_1d"}
     sim = oc.Simulation(
         cells[ndim], shape, directory=tmp_path / "run.oc", memory="4MiB", spacing=12.5, units="m", params={"h": 12.5}
@@ -185,8 +185,8 @@ def test_several_slices_share_their_colours(run: Path, tmp_path: Path, drawn: li
 
 
 def test_snapshots_are_drawn_with_their_own_coordinates(run: Path, tmp_path: Path, drawn: list[Figure]) -> None:
-    """Checks pictures of snapshots: the last one, one at a given step, and coarse ones, whose values are at the centres
-    of their groups of cells."""
+    """Checks pictures of three snapshots: the last snapshot, a snapshot at a given step, and a coarse snapshot. The
+    values of a coarse snapshot are at the centres of the groups of cells."""
     assert plot(run, tmp_path, "--snapshots", "u", "--slice", "z=4") == 0
     assert plot(run, tmp_path, "--snapshots", "u", "--step", "2", "--slice", "x=15") == 0
     assert plot(run, tmp_path, "--snapshots", "coarse", "--slice", "z=1") == 0
@@ -212,7 +212,8 @@ def test_cells_that_are_not_finite_have_their_own_colour(tmp_path: Path, drawn: 
 
 
 def test_a_gif_has_a_frame_for_each_snapshot(run: Path, tmp_path: Path, capsys: Any) -> None:
-    """Checks the number, the duration and the differences of frames. All frames have the same colours of values."""
+    """Checks the number and the duration of frames, and that successive frames differ. In all frames, the same colour
+    means the same value."""
     assert call(["plot", str(run), "--snapshots", "u", "--gif", str(tmp_path / "new" / "a.gif"), "--fps", "5"]) == 0
     assert "a.gif: 4 frames, values -" in capsys.readouterr().out
     with Image.open(tmp_path / "new" / "a.gif") as movie:
@@ -290,8 +291,8 @@ def test_wrong_options_are_refused(
 
 
 def test_large_planes_are_read_in_strips(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks selections of planes that are larger than the buffer, with checksums, and selections of few cells of large
-    planes, which read only their rows."""
+    """Checks two kinds of reads from planes that are larger than the buffer. Reads of selected planes check the
+    checksums. Reads of a few cells read only the rows of these cells."""
     sim = oc.open(run)
     u = sim["u"][...]
     for buffer in (1, 4 << 10):
@@ -313,8 +314,8 @@ def test_large_planes_are_read_in_strips(run: Path, monkeypatch: pytest.MonkeyPa
 def test_pictures_of_sparse_cells_read_only_their_rows(
     is_sparse: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a slice across large planes does not read whole planes. Such a slice is not stopped by damage in
-    other rows, and a slice of whole planes is."""
+    """Checks that a slice across large planes does not read whole planes. Damage in other rows does not stop such a
+    slice, but it stops a slice that reads whole planes."""
     sim = oc.Simulation("heat7", (4, 300, 40), directory=tmp_path / "run.oc", memory="4MiB", threads=1)
     sim["u"] = cells = np.random.default_rng(1).random((4, 300, 40)).astype("float32")
     state = sim.reader()

@@ -245,8 +245,9 @@ def require_sound(parts: Path, size: int) -> None:
 def test_coarse_snapshots_of_parts_are_read_as_a_whole(
     groups: Callable[[int], ThreadGroup], tmp_path: Path, size: int, parts: Any
 ) -> None:
-    """Checks all readers of coarse snapshots whose groups lie on both sides of equal cuts: single cells, the Zarr group
-    of all parts, an HDF5 view, a NetCDF file, the backend of xarray, and a gathered run."""
+    """Checks all readers of coarse snapshots if cuts into equal parts would divide groups of cells. The readers are
+    single cells, the Zarr group of all parts, an HDF5 view, a NetCDF file, the backend of xarray, and a gathered
+    run."""
     xarray = pytest.importorskip("xarray")
     kept = [oc.Snapshots(2, coarsen=(3, 8, 5), name="coarse"),
             oc.Snapshots(3, box=np.s_[3:13, 10:45, 2:17], coarsen=(2, 2, 1), name="box")]  # fmt: skip
@@ -279,7 +280,8 @@ def test_coarse_snapshots_of_parts_are_read_as_a_whole(
 def test_coarse_snapshots_of_equal_parts_are_one_zarr_array(
     groups: Callable[[int], ThreadGroup], tmp_path: Path
 ) -> None:
-    """Checks that parts whose cuts lie between groups have equal numbers of values, so Zarr reads all parts."""
+    """Checks parts whose cuts lie between groups of cells. The parts have equal numbers of values, so Zarr can read all
+    parts."""
     import xarray
 
     expected = computes(None, tmp_path / "alone.oc", "heat7", {"snapshots": oc.Snapshots(2, coarsen=(2, 5, 4))}, [4])
@@ -296,7 +298,8 @@ def refuses(group: RankGroup, where: Path, coarsen: Any) -> str:
 
 
 def test_groups_of_cells_that_leave_no_cut_are_refused(groups: Callable[[int], ThreadGroup], tmp_path: Path) -> None:
-    """Checks that all ranks refuse groups that are larger than a part, and boxes whose groups exclude every cut."""
+    """Checks that all ranks refuse two kinds of snapshots: snapshots whose groups of cells are larger than a part, and
+    boxes whose groups leave no place for a cut."""
     both = [oc.Snapshots(2, coarsen=(1, 2, 1)), oc.Snapshots(2, box=np.s_[:, 1:49, :], coarsen=(1, 2, 1), name="odd")]
     for kept, cells in ((oc.Snapshots(2, coarsen=(1, 50, 1)), 50), (both, 2)):
         for text in groups(2).call(refuses, tmp_path / "parts", kept):

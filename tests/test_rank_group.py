@@ -39,8 +39,7 @@ def test_all_ranks_get_all_values(size: int) -> None:
 
 
 def raises_on(group: RankGroup, wrong: list[int], kind: str) -> Any:
-    """Raise an error on some ranks, while the other ranks are in an exchange. The exchange is in the same block or in
-    the block around it."""
+    """Raise an error on some ranks, while the other ranks are in an exchange of the same group."""
     with group.together():
         if group.rank in wrong:
             raise InputError("a value is wrong" if kind == "same" else f"value {group.rank} is wrong")
@@ -214,7 +213,7 @@ def neighbours(group: RankGroup, is_ring: bool) -> list[int | None]:
 
 
 def talks(group: RankGroup, is_ring: bool) -> Any:
-    """Send this rank's number to all neighbours, twice, with new links."""
+    """Send this rank's number to all neighbours twice, each time over new links."""
     for _ in range(2):
         with links.linked(group, neighbours(group, is_ring)) as both:
             for link in both:
@@ -317,8 +316,8 @@ def reads_from_a_killed_rank(group: RankGroup) -> Any:
 
 
 def test_a_rank_does_not_wait_for_a_receiver_that_is_gone() -> None:
-    """Checks that a rank whose stream has ended early also ends if a receiver never connects. The stream can end before
-    the group knows that the receiver is gone."""
+    """Checks a rank whose stream from another rank has ended early, because the other rank was killed. The other rank
+    never connects as a receiver, and the group finds the kill only later. The rank must still end with an error."""
     assert ranks(2, reads_from_a_killed_rank) == [("CommunicationError", "rank 1 has gone", False), None]
 
 

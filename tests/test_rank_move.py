@@ -96,7 +96,7 @@ def prepare(moment: str) -> None:
 def goes_on(
     group: RankGroup, where: object, steps: int, kill: tuple[str, int] | None = None, grid: Grid = "auto"
 ) -> Any:
-    """Open a run and compute some steps. `kill` is a pair: a key of the kills, and the rank that is killed."""
+    """Open a run and compute some steps. `kill` is a pair: the moment of the kill, and the rank that is killed."""
     if kill is not None and group.rank == kill[1]:
         prepare(kill[0])
     sim = oc.open(where, comm=group, ranks=grid)
@@ -230,8 +230,8 @@ def on_nodes(group: RankGroup, where: object, steps: int, nodes: list[int], prog
 
 
 def test_rows_move_between_nodes_without_a_shared_file_system(tmp_path: Path, expected: Arrays) -> None:
-    """Checks that a rank that sees a part sends the rows, points and values of this part to the other ranks, even to
-    nodes without a part. If no rank sees a part, the error must report this part as missing."""
+    """Checks that a rank that can read a part sends the rows, points and values of this part to the other ranks. This
+    includes ranks on nodes without a part. If no rank can read a part, the error must report this part as missing."""
     where = tmp_path / "{node}" / "run.oc"
     assert ranks(3, on_nodes, where, 4, [0, 0, 1], begins) == [4] * 3
     for nodes, steps in (([0, 1], 2), ([1, 2, 0, 1], 8)):

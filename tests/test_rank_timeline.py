@@ -127,7 +127,7 @@ def test_a_balanced_cut_removes_the_wait_for_the_lowest_rank() -> None:
     fast = machine(NetworkRates(1e12, 0.0, "declared"), disk)
     moved = plan_ranks(equal.problem, cut, EVERY_SCHEME["split"], SIZES, fast, rate)
     before, after = simulate(equal, fast, rate), simulate(moved, fast, rate)
-    # the lowest rank updates on average 4.5 rows more than it has, minus one row of the rim
+    # on average over the levels, the lowest rank updates 4.5 rows more than it owns, minus one row of the rim
     assert before.seconds - after.seconds > 0.5 * 32 * 126 * 3.5 * 8192 / CELLS_PER_SECOND
     assert before.update.max() == before.update[0]
     assert after.update.max() == pytest.approx(after.update[1])
@@ -136,8 +136,9 @@ def test_a_balanced_cut_removes_the_wait_for_the_lowest_rank() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_split_tiling_updates_nothing_twice(ranks: int) -> None:
-    """Checks the updates of all ranks with split tiling. The lowest and the highest rank have only one neighbour. The
-    lowest rank updates on average rL/2 rows more than it has, and the highest rank updates rL/2 rows fewer."""
+    """Checks the updates of all ranks with split tiling. The lowest and the highest rank have only one neighbour. On
+    average over the levels, the lowest rank updates rL/2 rows more than it owns. The highest rank updates rL/2 rows
+    fewer than it owns."""
     found = simulated(plans_of(ranks, scheme="split"))
     shares = found.shares()
     assert sum(shares.values()) == pytest.approx(1)

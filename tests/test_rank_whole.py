@@ -261,12 +261,12 @@ def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFi
     with xarray.open_zarr(where / "snapshots.zarr", group="box") as kept:
         np.testing.assert_array_equal(kept["u"].values[-1], expected[2])
     assert not (where / "snapshots.zarr" / "u" / "c" / "3" / "0" / "2").exists()
-    assert ranks(5, opens, where) == [6] * 5  # parts of 8 rows, and the last of 4 rows
+    assert ranks(5, opens, where) == [6] * 5  # the last part has 4 rows, and each other part has 8 rows
     np.testing.assert_array_equal(oc.open(where).snapshots["u"], expected[0])
     for place, rows in ((where, np.s_[:]), (where / "rank-4", np.s_[32:])):
         with xarray.open_zarr(place / "snapshots.zarr") as kept:
             np.testing.assert_array_equal(kept["u"].values, expected[0][:, :, rows])
-    assert not (where / "snapshots.zarr" / "box").exists()  # 4 rows of the first part, and 8 rows of other parts
+    assert not (where / "snapshots.zarr" / "box").exists()  # the box has 4 rows in the first part, and 8 in other parts
     assert command(capsys, "verify", where)[0] == 0
     assert ranks(7, opens, where) == [6] * 7
     assert sorted(os.listdir(where)) == [f"rank-{rank}" for rank in range(7)]  # no group: parts of 5 and 6 rows

@@ -399,8 +399,8 @@ def test_cuts_divide_no_group_of_cells(data: st.DataObject) -> None:
 
 
 def test_parts_of_groups_stay_equal_if_they_can() -> None:
-    """Checks that the parts of one Zarr array stay equal with groups of cells, if a chunk can have a few more rows.
-    Also checks that balanced cuts divide no group."""
+    """Checks that the parts of one Zarr array stay equal although no cut may divide a group of cells. This is possible
+    if a chunk can have a few more rows. Also checks that balanced cuts divide no group."""
     assert cut_rows(1000, 4, 1, 8, for_chunks=True, groups=((0, 1000, 16),)) == (0, 256, 512, 768, 1000)
     assert cut_rows(1000, 4, 1, 8, for_chunks=True, groups=((3, 1000, 16),)) == (0, 243, 499, 755, 1000)
     split, problem = EVERY_SCHEME["split"], make_problem((9, 400, 9), (1, 3, 1), 8)
@@ -516,8 +516,9 @@ def unequal_ranks(budget_bytes: int) -> list[PlannedRank]:
 @pytest.mark.parametrize("may_move", [False, True])
 @pytest.mark.parametrize("scheme", ["wavefront", "split", "auto"])
 def test_unequal_ranks_choose_the_sizes_that_are_best_for_the_slowest(scheme: str, may_move: bool) -> None:
-    """Checks the common choice of ranks with different machines and memories. The plans are legal and fit the memory of
-    each rank. Neither the other proposals nor the sizes that one rank alone would choose may be faster."""
+    """Checks the common choice of ranks with different machines and different amounts of memory. The plans are legal
+    and fit the memory of each rank. No other proposal may be faster, and the sizes that one rank alone would choose
+    must not be faster either."""
     problem = make_problem((48, 3 * 60, 200), (1, 1, 1), 40)
     cut = cut_problem(problem, 3)
     budget = whole_window(part_of(problem, cut, 1)).bytes // 2

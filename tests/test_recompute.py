@@ -76,8 +76,8 @@ def check_gradients(stencil: Stencil, text: str, folder: Path, rows: int = 0, by
 
 
 def test_all_ways_give_the_same_bits(tmp_path: Path) -> None:
-    """Checks that kept states and recomputed states give the same gradients in float32, for several sizes of a plan and
-    sources that depend on a static field."""
+    """Checks that kept states and recomputed states give the same gradients in float32. Plans have several sizes, and
+    the sources depend on a static field."""
     shape, rng = (26, 15, 17), np.random.default_rng(4)
     points = rng.uniform(5.0, 11.0, (3, 3))
     taps: dict[str, Any] = dict(
@@ -245,8 +245,8 @@ def test_a_run_shorter_than_the_interval_needs_no_more_memory(tmp_path: Path) ->
 
 
 def test_too_little_memory_names_the_history_that_fits(tmp_path: Path) -> None:
-    """Checks that the error suggests the largest interval whose adjoint run fits the memory, or to keep all states if
-    no interval fits."""
+    """Checks the interval that the error suggests: the largest interval whose adjoint run fits into the memory. If no
+    interval fits, the error suggests to keep all states."""
     stencil, wide = STENCILS["acoustic2"], (40, 9, 9)
     seeds, memory = {"u": np.ones(wide)}, {}
     for every in range(1, 6):
@@ -373,8 +373,8 @@ def test_plans_are_legal(problem: Problem, slab: int, by: int, keeps: bool, rand
 
 
 def check_rows_of_histories(problem: Problem, one: Pass) -> None:
-    """Check the reads of states that go to rings to which levels of the pass also write. Together, the blocks must read
-    each row of such a state exactly once, because the checksum of a state is computed from all rows that are read."""
+    """Check the reads of states into rings that levels of the pass also change. Together, the blocks must read each row
+    of such a state exactly once. The reason is that the checksum of a state is computed from all rows that are read."""
     histories = [number for number, field in enumerate(problem.fields) if field.is_history]
     times = np.zeros((len(histories), *problem.shape[:2]), int)
     for action in one.actions:

@@ -79,8 +79,8 @@ def test_a_limit_does_not_change_a_gradient(
     every: int, states: int, right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """Checks the bits of all gradients, the number of repeated steps, and the bytes of all states after each pass of
-    each run. At the end, only state 0 remains."""
+    """Checks the bits of all gradients and the number of repeated steps. Also checks, after each commit of each run,
+    the bytes of all states. At the end, only state 0 remains."""
     commit, largest = State.commit, [0]
 
     def checked(self: State, *arguments: Any, **options: Any) -> None:
@@ -174,8 +174,8 @@ def test_a_stop_before_any_commit_does_not_change_a_gradient(
 def test_commands_continue_an_adjoint_run(
     right: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks `outcrop info` and `outcrop resume` in the middle of a schedule. `verify` must accept the states of both
-    runs."""
+    """Checks `outcrop info` and `outcrop resume` in the middle of a schedule. `verify` must accept the forward run, the
+    replay and the adjoint run."""
     sim = make(tmp_path / "run.oc", limited(3, 3))
     assert call(["info", str(tmp_path / "run.oc")]) == 0
     repeated = sim.history.repeated_steps

@@ -1,5 +1,5 @@
-"""Check adjoint runs that read the states of their forward run: gradients with respect to static fields, parameters and
-signals, and adjoints of stencils that are not linear."""
+"""Check adjoint runs that read the states of their forward run. They compute gradients with respect to static fields,
+parameters and signals, or belong to stencils that are not linear."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ def as_counted_elsewhere(total: int, segments: int) -> int:
 
 
 def test_schedules_repeat_as_few_segments_as_possible() -> None:
-    """Checks the repeated segments against the minimum, which also counts the `segments - 1` segments of the first
-    forward run."""
+    """Checks the number of repeated segments against the minimum from `best`. That minimum also counts the
+    `segments - 1` segments of the first forward run."""
     for segments in range(1, 21):
         for slots in range(2, 7):
             assert repeated(segments, slots) == best(segments, slots) - (segments - 1), (segments, slots)

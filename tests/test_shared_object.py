@@ -154,8 +154,8 @@ def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Calla
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("what", ["file", "kernels", "outcrop"])
 def test_what_belongs_to_another_user_is_not_used(what: str, home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that a file of another user is replaced, and that a folder of another user is refused with a message that
-    says what to do.
+    """Checks that a file of another user is replaced. A folder of another user is refused, and the message says what to
+    do.
     """
     build = Builds(object_file(1))
     path = shared_object("kernels", ["a"], build)

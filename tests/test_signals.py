@@ -54,8 +54,8 @@ def test_signals_that_cannot_be_are_refused(tmp_path: Path, signals: dict[str, o
 
 
 def test_signals_that_are_too_short_are_refused_before_anything_changes(tmp_path: Path) -> None:
-    """Checks that the first value of a signal belongs to the first step of the run, even if a later call of `run`
-    computes further steps. A signal that is too short is refused."""
+    """Checks signals if a later call of `run` computes further steps. The first value of a signal still belongs to the
+    first step of the run. A signal that is too short is refused."""
     where = tmp_path / "run.oc"
     simulation, _ = make_run(where, signals={"w": np.ones(10)})
     simulation.run(4, progress="none")

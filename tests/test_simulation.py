@@ -108,7 +108,7 @@ def test_indexing_is_numpy_s(tmp_path: Path) -> None:
 def test_what_another_process_overwrites_meanwhile_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a read never mixes planes of two generations, which checksums do not detect."""
+    """Checks that a read never mixes planes of two generations. Checksums do not detect such a mixture."""
     simulation = make_run(tmp_path / "run.oc")
     other = oc.open(tmp_path / "run.oc")
     groups, calls = Planes.groups, iter(range(100))

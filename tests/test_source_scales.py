@@ -164,15 +164,17 @@ def test_the_view_of_a_gradient_is_indexed_like_an_array(tmp_path: Path) -> None
 
 
 def test_copies_of_a_run_have_the_scales_of_their_parameters(tmp_path: Path) -> None:
-    """Checks the Taylor test. The scales of the sources must be computed from the changed fields and parameters."""
+    """Checks the Taylor test of runs in which the scales of sources depend on fields and parameters. The scales must be
+    computed from the changed fields and parameters."""
     sim, _ = scaled_run("acoustic2", "fixed", tmp_path, dt=0.5)
     rates = oc.taylor_test(sim, STEPS, oc.Misfit("u", None), ["v", "dt", "source"], change=0.002)
     assert all(abs(one - 2).max() < 0.05 for one in rates.values()), rates
 
 
 def test_the_part_of_the_scale_does_not_depend_on_the_history(tmp_path: Path) -> None:
-    """Checks the two parts of a gradient from every k-th state. The part of the updates is a sum over every k-th step.
-    The part of the scale is a sum over all steps. The adjoint run stores only the first part."""
+    """Checks the two parts of a gradient from every k-th state. The part that comes from the updates is a sum over
+    every k-th step. The part that comes from the scale is a sum over all steps. The adjoint run stores only the first
+    part."""
     parts, gradients = [], []
     for number, history in enumerate([oc.History("all"), oc.History(2), oc.History(2, recompute=True)]):
         sim, _ = scaled_run("acoustic2", "fixed", tmp_path / str(number))

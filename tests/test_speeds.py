@@ -1,4 +1,5 @@
-"""Check that reports name speeds that differ from their prediction, and that later plans use the speeds of runs."""
+"""Check that reports name speeds that differ from their prediction, and that later plans use the speeds that earlier
+runs have measured."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def prepared(factor: float = 1.0) -> Any:
 
 
 def test_a_report_names_a_speed_that_differs(report: Report) -> None:
-    """Checks the lines about updates and about the disk. Small differences, short runs and assumed speeds get none."""
+    """Checks the notes of a report about updates and about the disk. There is no note if the difference is small, if
+    the run is short, or if the predicted speed was assumed."""
     assert "predicted" not in str(report).partition("scheme")[2]
     busy = replace(report, seconds=19.0, seconds_update=18.0)
     assert "note: updates took 18.0 s, predicted 9.000 s; other programs use the processor" in str(busy)
@@ -65,7 +67,8 @@ def test_a_report_names_a_speed_that_differs(report: Report) -> None:
 
 
 def test_two_runs_of_the_same_speed_keep_the_same_factor(report: Report, setup: Setup) -> None:
-    """Checks that the second run of a slower machine is predicted right, and keeps the factor that it has used."""
+    """Checks two runs on a machine whose updates are slower than measured. The prediction of the second run is right,
+    and the stored factor does not change."""
     speeds.keep_speeds(replace(report, seconds_update=18.0), prepared(), setup)
     assert measure.factor_of("updates heat2") == 0.5
     guess = replace(report.predicted, seconds_update=18.0)
@@ -75,7 +78,8 @@ def test_two_runs_of_the_same_speed_keep_the_same_factor(report: Report, setup: 
 
 
 def test_the_speed_of_a_disk_is_kept_for_its_directory(report: Report, setup: Setup, tmp_path: Path) -> None:
-    """Checks that a run that has waited for its disk changes the cached rates in later plans of this disk."""
+    """Checks a run that has waited for its disk. Later plans for this disk use lower rates than the rates in the cache
+    of measured figures."""
     places, problem = [tmp_path], make_problem((30, 30, 30), (1, 1, 1), 2)
     keep_figures(measure.CACHE, {measure.factor_key(places, "auto").removeprefix("storage "): DISK})
     before = measure.device(places, "auto", False, problem)
@@ -99,7 +103,8 @@ def test_a_factor_is_bounded_and_expires(setup: Setup, monkeypatch: pytest.Monke
 
 
 def test_runs_with_other_work_and_short_runs_keep_nothing(report: Report, tmp_path: Path, setup: Setup) -> None:
-    """Checks that the time of snapshots does not count as a slow kernel, and that a short run keeps nothing."""
+    """Checks that a run with norms or snapshots stores no factor, because this additional work also takes time. A short
+    run stores no factor either."""
     options = RunOptions("heat2", (30, 30, 30), directory=tmp_path / "kept.oc", memory="1MiB")
     with_norms = set_up(replace(options, norms=oc.Norms(1)))
     speeds.keep_speeds(replace(report, seconds_update=18.0), prepared(), with_norms)

@@ -123,8 +123,8 @@ def test_an_unstable_step_is_told_with_the_largest_stable_one() -> None:
 
 
 def test_what_cannot_be_said_is_not_said() -> None:
-    """Checks that the analysis gives no limit for unknown velocities, for signals as coefficients, and for nonlinear
-    stencils."""
+    """Checks that the analysis gives no limit in three cases: the velocity is unknown, a coefficient is a signal, or
+    the stencil is not linear."""
     u = Field("u")
     assert growth(library.acoustic(), {}) is None
     assert library.stability(library.acoustic(), {"dt": 10}) is None
@@ -224,8 +224,8 @@ LOGISTIC = own("logistic", U[0, 0] + DT * (0.5 * CURVED + 0.3 * U[0, 0] * (1 - U
 def test_an_equation_that_grows_by_itself_has_a_useful_limit(
     stencil: Stencil, states: list[dict[str, float]], limit: float
 ) -> None:
-    """Checks that growth of the exact solution does not count as instability. The limit is the limit of the shortest
-    wave, which does not grow by itself."""
+    """Checks that growth of the exact solution does not count as instability. The limit is the largest step for which
+    the shortest wave does not grow. In the exact solution, this wave does not grow."""
     assert library.stable_limit(stencil, {}, states) == pytest.approx(limit, rel=1e-5)
     assert library.stability(stencil, {}, states) is None
     assert "largest stable one is" in (library.stability(stencil, {"dt": 1.05 * limit}, states) or "")
@@ -253,8 +253,8 @@ def test_the_shortest_wave_grows_above_the_limit_only() -> None:
     ],
 )
 def test_a_wrong_scheme_does_not_count_as_an_equation_that_grows(update: sympy.Expr) -> None:
-    """Checks schemes that are unstable with every step. Their shortest waves grow fastest, or the growth vanishes with
-    dt."""
+    """Checks schemes that are unstable with every step. The analysis must not treat their growth as growth of the exact
+    solution. In these schemes, the shortest waves grow fastest, or the growth tends to 0 with dt."""
     stencil = own("wrong", update)
     assert library.stable_limit(stencil, {}) == 0
     assert library.limit_text(stencil, {}) == "no dt is stable with these values"

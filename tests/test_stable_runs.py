@@ -73,8 +73,8 @@ def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
 
 
 def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
-    """Checks that the spacing of the coordinates must equal the given or default spacing h in the equation. In a user's
-    own stencil, a parameter named h may have any meaning."""
+    """Checks that the spacing of the coordinates must equal the spacing h in the equation, which is given or a default.
+    In a user's own stencil, a parameter named h may have any meaning."""
 
     def make(stencil: oc.Stencil, **options: object) -> oc.Simulation:
         return oc.Simulation(stencil, (20, 30), directory=tmp_path / "run.oc", memory="1MiB", **options)  # type: ignore[arg-type]

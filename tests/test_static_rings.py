@@ -42,8 +42,8 @@ def problem_of(stencil: Stencil, shape: tuple[int, int, int], boundary: Boundary
 def test_rings_of_what_is_only_read_are_as_small_as_they_can_be(
     radius: int, beside: int, levels: int, boundary: Boundary, second_order: bool
 ) -> None:
-    """Checks that a plan with rings of the planned sizes is legal, and that the plan is not legal if a ring has one
-    plane less."""
+    """Checks that a plan with rings of the planned sizes is legal. If a ring has one plane less, the plan must not be
+    legal."""
     problem = problem_of(make_stencil(radius, beside, second_order), (60, 8, 8), boundary)
     plan = build(problem, SCHEMES["wavefront"], Sizes(levels, 3, 2), MACHINE, assumed_rate)
     validate(plan)
@@ -73,9 +73,9 @@ def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, 
 
 @pytest.mark.parametrize(("radius", "beside"), [(1, 0), (2, 0), (2, 2)])
 def test_only_the_first_slab_waits_where_the_device_is_fast_enough(radius: int, beside: int) -> None:
-    """Checks that the reads of the state come before the reads of the static fields. Here an update takes three times
-    the time of the reads for one slab, so updates in the middle of a pass must not wait. tests/core/test_executor.cpp
-    has the same check for the executor."""
+    """Checks that the reads of the state come before the reads of the static fields. In this test, an update takes
+    three times as long as the reads for one slab. So updates in the middle of a pass must not wait.
+    tests/core/test_executor.cpp has the same check for the executor."""
     problem = problem_of(make_stencil(radius, beside, True), (120, 8, 8))
     plan = build(problem, SCHEMES["wavefront"], Sizes(6, 12, 2), MACHINE, assumed_rate)
     one, device = plan.passes[0], MACHINE.device

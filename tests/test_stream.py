@@ -52,8 +52,8 @@ def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.C
 
 
 def test_bandwidths_are_bytes_over_seconds() -> None:
-    """Checks the bandwidth of a node with two ranks: the bytes of both ranks, divided by the time from the first start
-    to the last end."""
+    """Checks the bandwidth of a node with two ranks. It is the number of bytes of both ranks, divided by the time from
+    the first start to the last end."""
     times = {loop.name: [LoopTime(10.0, 1.0, 1.0), LoopTime(20.0, 2.0, 2.0)] for loop in LOOPS}
     later = {name: [replace(one, begin=one.begin + 2) for one in of] for name, of in times.items()}
     ranks = [
@@ -163,8 +163,8 @@ def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
 def test_ranks_of_another_mpi_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that an mpirun of another MPI library than mpi4py's is refused. With such an mpirun, each rank would act
-    as the only rank."""
+    """Checks that mpirun is refused if it belongs to another MPI library than mpi4py. With such an mpirun, each rank
+    would act as the only rank."""
     world = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1)
     world.Split_type = lambda kind: world
     mpi = SimpleNamespace(

@@ -38,7 +38,8 @@ def medium() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 @pytest.mark.parametrize("dtype, bound", [("float64", 1e-12), ("float32", 1e-6)])
 def test_born_traces_and_the_adjoint_pass_the_dot_test(tmp_path: Path, dtype: str, bound: float) -> None:
     """Checks <J c, d> = <c, J* d> for a change c of the speed and residuals d. J c comes from a run of the tangent, and
-    J* d from the adjoint run of the equation. The tangent run also has the same traces of u, bit for bit."""
+    J* d from the adjoint run of the equation. The traces of u in the tangent run are identical to the traces of u in
+    the run of the equation."""
     equation = oc.stencils.acoustic(order=4, ndim=2)
     speed, change = medium()
     born = shot(oc.tangent(equation, "v"), tmp_path / "born.oc", speed, dtype)

@@ -1,8 +1,8 @@
 """Taylor tests in ten random directions, for every way to store the states of the forward run.
 
-A gradient comes from a run. The values of the misfit come from the steps in NumPy, in float64. Without recomputation, a
-gradient from every k-th state is k times a sum over every k-th step. If the gradient needs the states, it is not exact,
-and does not pass the Taylor test. The last tests check the accuracy of such gradients for waves.
+A gradient comes from a run. The values of the misfit come from the steps in NumPy, in float64. If only every k-th state
+is kept and states are not recomputed, a gradient is k times a sum over every k-th step. Such a gradient is not exact if
+it needs the states, and does not pass the Taylor test. The last tests check the accuracy of such gradients for waves.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def test_gradients_pass_the_taylor_test_in_ten_directions(
 
 
 def test_a_gradient_from_every_second_state_does_not_pass(tmp_path: Path) -> None:
-    """Checks that the Taylor test gives rates near 1 for a gradient from every second state, which is not exact for
-    random values. The test uses the median, because the error may be small in single directions."""
+    """Checks that the Taylor test gives rates near 1 for a gradient from every second state. Such a gradient is not
+    exact for random values. The test uses the median, because the error may be small in single directions."""
     case, rng = Case("acoustic2", "fixed", "float64"), np.random.default_rng(6)
     gradient = case.run(tmp_path, ["v"], oc.History(2))["v"]
     rates = np.array([case.rates("v", gradient, rng) for _ in range(DIRECTIONS)])

@@ -113,8 +113,8 @@ def test_the_tuner_divides_long_rows_if_it_is_faster(nx: int, x_side: str, is_tr
 
 @pytest.mark.parametrize(("radius", "sides", "loops"), [(2, "fixed", {1, 2}), (1, "periodic", {1})])
 def test_only_loops_that_exist_are_measured(radius: int, sides: str, loops: set[int]) -> None:
-    """Checks that loops over two rows of two planes are measured only for radius 1. Only one loop is measured on a
-    periodic streaming axis, where each call updates one plane."""
+    """Checks that loops that update two rows of two planes together are measured only for radius 1. Only one loop is
+    measured on a periodic streaming axis, where each call updates one plane."""
     problem = replace(make_problem((200, 100, 300), (radius,) * 3, 40), sides=((sides, sides), *FIXED_SIDES))
     measured = set[int]()
 
@@ -207,8 +207,8 @@ def test_the_rate_of_a_rank_is_measured_with_the_rows_of_its_halos(
 
 
 def test_rates_are_kept_for_the_same_kernel_and_planes(simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that rates in the cache are used for grids with the same planes. Old rates, and rates of another kernel,
-    must not be used."""
+    """Checks that measured rates in the user's cache are used for grids with the same planes. Old rates, and rates of
+    another kernel, must not be used."""
     first, one = simulated_meter("a"), Sizes(40, 60, 12)
     known = first(one)
     first.keep()
@@ -225,8 +225,9 @@ def test_rates_are_kept_for_the_same_kernel_and_planes(simulated: None, monkeypa
 
 
 def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that rates from the cache are multiplied by the factor of the last run of this kernel. This factor does
-    not change the order of the sizes. New measurements are not multiplied, because they are newer than the run."""
+    """Checks that measured rates from the user's cache are multiplied by the factor of the last run of this kernel.
+    This factor does not change the order of the sizes. New measurements are not multiplied, because they are newer than
+    the run."""
     first, one, other = simulated_meter("a"), Sizes(40, 60, 12), Sizes(40, 60, 8)
     first.compare([one, other])
     rates = first(one), first(other)

@@ -116,7 +116,8 @@ def test_verify_finds_what_is_not_what_was_written(damage: Callable[[Path], None
 
 @pytest.mark.parametrize("damage", [*PLANES, *RECORDS], ids=lambda damage: damage.__name__)
 def test_resume_does_not_go_on_from_what_is_damaged(damage: Callable[[Path], None], tmp_path: Path) -> None:
-    """Checks that damaged planes, records, points or values stop a run before its first pass or during a pass."""
+    """Checks that a run stops if planes, records, points or values are damaged. The run stops before its first pass or
+    during a pass."""
     where = tmp_path / "run.oc"
     make_run(where)
     damage(where)

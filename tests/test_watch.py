@@ -121,7 +121,8 @@ def test_one_summary_has_all_facts(where: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_looking_neither_locks_nor_writes(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a look needs only reads, also while another process holds the lock of the run."""
+    """Checks that `outcrop watch` only reads files when it looks at a run. It can look while another process holds the
+    lock of the run."""
     change(where, target_step=20)
     before = everything_below(where)
 
@@ -190,7 +191,8 @@ def test_an_interrupted_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_process_is_told_from_an_ended_one() -> None:
-    """Checks marks of this process, of a process that has ended, and of other computers."""
+    """Checks the marks by which a run identifies its process: marks of this process, of a process that has ended, and
+    of other computers."""
     mark = process_mark()
     if not mark:
         pytest.skip("this system does not identify processes")
@@ -205,7 +207,8 @@ def test_a_process_is_told_from_an_ended_one() -> None:
 
 
 def test_a_run_is_watched_while_it_runs(tmp_path: Path) -> None:
-    """Checks looks during a run in another thread: steps never go back, and all records are valid at each look."""
+    """Looks at a run repeatedly while the run computes in another thread. Checks that the number of steps never
+    decreases, and that all records are valid at each look."""
     sim, seen, problems = make_run(tmp_path / "run.oc"), [], []
     worker = threading.Thread(target=lambda: sim.run(24, progress="none"))
     watcher = Watcher(tmp_path / "run.oc")
@@ -359,7 +362,7 @@ def test_a_terminal_shows_a_page_and_ctrl_c_ends_it(where: Path) -> None:
 
 
 def test_a_live_page_keeps_its_characters(where: Path) -> None:
-    """Checks that the page has the same characters after the first look as before it."""
+    """Checks that the page in a terminal uses the same characters for its bar at each look."""
     pty = pytest.importorskip("pty")
     main, end = pty.openpty()
     command = [sys.executable, "-m", "outcrop.cli.main", "watch", str(where), "--keep", "--interval", "0.05"]
@@ -390,8 +393,8 @@ def run_part(group: RankGroup, where: Path) -> None:
 
 
 def test_all_ranks_are_shown_as_one_run(tmp_path: Path) -> None:
-    """Checks the parts of two ranks: the traces and norms are those of a run of one process, and a part that is one
-    generation ahead does not count."""
+    """Checks the parts of two ranks. The traces and norms equal those of a run of one process. If one part is one
+    generation ahead, this generation does not count."""
     ranks(2, run_part, tmp_path / "parts")
     make_run(tmp_path / "whole.oc").run(6, progress="none")
     found, whole = Watcher(tmp_path / "parts").look(), Watcher(tmp_path / "whole.oc").look()
@@ -540,7 +543,8 @@ def test_the_page_in_a_browser(ask: Callable[..., Any], where: Path) -> None:
 
 @pytest.mark.skipif(bool(SCREENS["missing"]()), reason=f"a browser is missing: {SCREENS['missing']()}")
 def test_a_browser_shows_the_flat_side_of_a_box(tmp_path: Path) -> None:
-    """Checks the page in Chromium: the snapshots are one row thick, and the page shows this row with its colour bar."""
+    """Checks the page in Chromium for snapshots that are only one row thick. The page shows this row with its colour
+    bar."""
     row = oc.Snapshots(2, ["u"], box=(slice(None), slice(4, 5), slice(None)))
     sim = oc.Simulation("heat2", SHAPE, directory=tmp_path / "run.oc", memory="1MiB", snapshots=row)
     sim["u"] = "random:1"

@@ -67,7 +67,8 @@ def test_little_memory_keeps_all_states() -> None:
 
 
 def test_ways_with_too_many_slabs_are_not_chosen() -> None:
-    """Checks that a way is left out with a reason if its window fits the memory only with very thin slabs."""
+    """Checks that a way is left out if its window fits into the memory only with very thin slabs. The reason must be
+    given."""
     machine = replace(load_machine("crest6"), updates_per_second={"float32": 4e9})
     options = RunOptions("heat2", (1024, 1024, 1024), "float32", steps=32, memory="512MiB", threads=2)
     one = set_up_elsewhere(machine, options)
@@ -84,8 +85,9 @@ def test_adjoints_that_read_no_states_keep_no_history() -> None:
 
 
 def test_a_full_disk_keeps_fewer_states() -> None:
-    """Checks the bytes of each history, and that fewer states are kept if the disk has too little room. Waves have
-    previous values. If other states are computed from a state, this state has twice the bytes."""
+    """Checks the bytes of each history, and that fewer states are kept if the disk has too little room. A wave equation
+    needs previous values. If other states are computed from a state, this state also has its previous values, and so
+    twice the bytes."""
     state = CELLS**3 * 4
     for one in chosen(1e11, "3MiB").ways[1:]:
         states = STEPS // one.way.every + 1
@@ -101,7 +103,7 @@ def test_a_full_disk_keeps_fewer_states() -> None:
 
 
 def test_a_very_small_disk_repeats_parts_of_the_forward_run(tmp_path: Path) -> None:
-    """Checks the ways with fewer states than the adjoint run needs, and the gradient of the chosen way."""
+    """Checks the ways that keep fewer states than the adjoint run needs. Also checks the gradient of the chosen way."""
     choice = chosen(1e11, "3MiB", limit=2 << 20)
     limited = [one for one in choice.ways if one.way.repeated_steps]
     assert limited and all(one.way.every > 1 and one.way.states == 2 for one in limited)

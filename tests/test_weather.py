@@ -76,8 +76,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
 def test_a_failing_device_stops_the_run_and_loses_nothing(
     faults: dict[str, float], words: str, storage_with: Callable[..., None], expected: np.ndarray, tmp_path: Path
 ) -> None:
-    """Checks that a failing device stops the run. The error names a file, and the committed state is complete. When the
-    device works again, the run ends with the correct bits.
+    """Checks that a failing device stops the run. The error names a file, and the committed state stays complete. When
+    the device works again, the run ends with the correct bits.
     """
     where = tmp_path / "run.oc"
     simulation = make_run(where)

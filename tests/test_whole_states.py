@@ -197,7 +197,7 @@ def test_wrong_histories_are_refused(history: Any, text: str, tmp_path: Path) ->
 
 
 def test_a_history_keeps_its_kind(tmp_path: Path) -> None:
-    """Checks that a history cannot change between states with and without previous values."""
+    """Checks that the kind of a history cannot change: its states either all have previous values, or all lack them."""
     stencil = find("acoustic2")
     sim = make(tmp_path / "run.oc", stencil, start(stencil, (12, 14, 16)))
     sim.run(2, progress="none", history=oc.History(2, recompute=True))

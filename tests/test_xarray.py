@@ -69,7 +69,7 @@ def test_snapshots_and_traces_are_groups(run: oc.Simulation) -> None:
 
 
 def test_only_the_planes_that_are_needed_are_read(run: oc.Simulation) -> None:
-    """Checks with a damaged plane that other planes can be read, and that checksums are tested."""
+    """Damages one plane. Checks that other planes can be read, and that a read of the damaged plane is refused."""
     state = open_state(run.directory)
     with open(str(state.current_files_of("u")[0]), "r+b") as file:
         file.seek(3 * state.layout.record_bytes)
@@ -127,8 +127,8 @@ def test_names_of_axes_and_missing_runs_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_without_spacing_has_the_numbers_of_its_cells(tmp_path: Path) -> None:
-    """Checks what the documents say about a run without spacing: this engine shows the numbers of the cells as
-    coordinates, and other Zarr programs show no coordinates."""
+    """Checks the statement of the documents about a run without spacing. The backend `outcrop` of xarray shows the
+    numbers of the cells as coordinates, and other Zarr programs show no coordinates."""
     sim = oc.Simulation("heat2", (4, 5, 6), directory=tmp_path / "run.oc", memory="1MiB")
     sim["u"] = (u := np.random.default_rng(4).random((4, 5, 6), "float32"))
     data = opened(sim)

@@ -72,8 +72,8 @@ def test_zarr_reports_a_flipped_bit(tmp_path: Path) -> None:
 
 
 def test_the_run_after_a_pass_is_what_zarr_shows(tmp_path: Path) -> None:
-    """Checks that the link points to the committed generation, first in the second copy on disk, and then in the first
-    copy again."""
+    """Checks that the link always leads to the committed generation. After the first call of `run`, this generation is
+    in the second copy on disk. After the second call, it is in the first copy again."""
     make_run([tmp_path / "run.oc"], (8, 8, 8))
     simulation = oc.open(tmp_path / "run.oc")
     for _ in range(2):

@@ -114,8 +114,8 @@ def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
 
 
 def test_local_targets_and_shared_memory_change_the_prediction() -> None:
-    """Check two predictions: a device in each node is faster than a shared device, and a message from each node is
-    faster than a message from each rank.
+    """Check two predictions. A device in each node is faster than a shared device. One message from each node is faster
+    than one message from each rank.
     """
     four = np.repeat(np.arange(4), 4)
     tallies = Tallies.of(np.zeros(16), np.arange(16), np.full(16, 4 * MB))

@@ -193,8 +193,8 @@ def test_programs_that_took_turns_make_one_table() -> None:
 
 
 def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
-    """Check that a new file is in the page cache, and that no page of the file is in the cache after its pages are
-    dropped. So a cold read reads from the device.
+    """Check that a new file is in the page cache. After its pages are dropped, no page of the file may be in the cache.
+    So a cold read reads from the device.
     """
     path = tmp_path / "file"
     path.write_bytes(np.random.default_rng(1).bytes(1 << 20))

@@ -43,7 +43,8 @@ def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) 
 
 
 def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a launcher that does not end the other ranks after a rank is killed: an option of MPICH's mpirun."""
+    """Use a launcher that does not end the other ranks after a rank is killed. An option of MPICH's mpirun has this
+    effect."""
     command = launcher()[:-1]
     shown = subprocess.run([command[0], "--version"], capture_output=True, text=True).stdout
     if "HYDRA" not in shown:
@@ -55,7 +56,8 @@ def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """Kill a rank. Ranks of other nodes cannot notice its end, so the setting seconds_most must limit their waiting."""
+    """Kill a rank. Ranks of other nodes cannot notice that this rank has ended, so the setting seconds_most must limit
+    the time for which they wait."""
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom, RANKS_ON_NODE="2", OUTCROP_AGG_SECONDS_MOST="3")
     told = [path.read_text() for path in tmp_path.glob("told-*")]

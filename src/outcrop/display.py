@@ -21,7 +21,7 @@ Rows: TypeAlias = Iterable[Sequence[str]]
 
 
 class Shown(ABC):
-    """The base of classes whose objects have a text, `__str__`, and HTML, `_repr_html_`. `print` shows the text,
+    """The base of classes whose objects have a text (`__str__`) and HTML (`_repr_html_`). `print` shows the text,
     IPython shows the text in a terminal, and notebooks show the HTML."""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -82,7 +82,7 @@ def as_html(title: str, rows: Rows, head: Sequence[str] = (), below: str = "") -
 
 
 def escaped(text: object, max_length: int = MAX_CELL) -> str:
-    """Return text that HTML shows as it is, without control characters, and shortened to `max_length` characters."""
+    """Remove control characters from a text, shorten it to `max_length` characters, and escape it for HTML."""
     return html.escape(_cut(str(text), max_length))
 
 

@@ -59,7 +59,7 @@ inline std::vector<Part> parts_of(const Problem &problem, const std::vector<long
   return parts;
 }
 
-/// What the kernels need, in addition to the arguments of a call.
+/// The data that kernels need in addition to the arguments of a call.
 struct KernelData {
   long radius_z = 1, radius_y = 1;
   Side low = Side::fixed, high = Side::fixed;
@@ -70,7 +70,8 @@ struct KernelData {
 
 inline KernelData &data_of(const outcrop_block *block) { return **static_cast<KernelData *const *>(block->scalars); }
 
-/// Returns the row that holds the values of row y. Row y may not be beyond a fixed boundary or a neighbour.
+/// Returns the row that holds the values of row y. Counts a fault if row y is beyond a fixed boundary, or beyond the
+/// rows of a neighbour in the frame.
 inline long row_of(KernelData &data, const outcrop_block *block, long y) {
   if (y >= 0 && y < block->ny) return y;
   const Side side = y < 0 ? data.low : data.high;
@@ -155,7 +156,7 @@ inline Grid grid_of(const Problem &problem, const Part &part) {
   grid.statics_z = problem.equation == Equation::wave ? grid.skew_z : 0;
   grid.item_bytes = sizeof(float);
   grid.pitch_bytes = static_cast<std::size_t>(problem.pitch_bytes);
-  // on disk, rows of zeros follow the rows of the last part, as if it were shorter than the other parts
+  // on disk, rows of zeros follow the rows of the last part, as if this part had fewer rows than the other parts
   const long zero_rows = part.low == Side::neighbour && part.high != Side::neighbour ? 3 : 0;
   grid.plane_bytes = static_cast<std::size_t>(part.rows + zero_rows) * grid.pitch_bytes;
   grid.record_bytes = round_up(grid.plane_bytes + 8, AlignedMemory::page_bytes);

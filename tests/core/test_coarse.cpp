@@ -110,7 +110,7 @@ TEST(Coarse, MeansHaveTheBitsOfTheDefinition) {
 }
 
 TEST(Coarse, RowsBeyondTheReservedMemoryGetMore) {
-  // All planes except the first arrive before the first plane of their group, in each of many groups.
+  // In each of many groups, the first plane arrives only after all other planes of the group.
   const Box<float> box({64, 8, 8}, {4, 4, 4}, 5);
   std::vector<Part> parts = box.parts(0, 6);
   std::ranges::stable_sort(parts, {}, [](const Part &one) { return one.z % 4 == 0; });

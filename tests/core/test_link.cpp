@@ -217,7 +217,7 @@ TEST(Link, BatchesEndWhenCancelled) {
 TEST(Link, TakesMessagesInBothDirectionsAtOnce) {
   std::optional<SocketPair> sockets(std::in_place);
   Link left(sockets->first.get(), "rank 1"), right(sockets->second.get(), "rank 0");
-  sockets.reset();  // each link has made its own descriptor
+  sockets.reset();  // each link has its own duplicate of the descriptor
   exchange(left, right);
 }
 

@@ -1,6 +1,6 @@
 // These tests run a problem on several ranks, and compare every bit with the result of one rank. Each rank is a thread,
-// and sockets connect the ranks. The connections may be slow, so that faces arrive late and in parts, and the buffers
-// of the sockets may be small, so that a rank can send only if its neighbour receives.
+// and sockets connect the ranks. The connections may be slow, so that faces arrive late and in parts. The buffers of
+// the sockets may be small, so that a rank can send only if its neighbour receives.
 //
 // If a rank fails, all ranks must end with an error.
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ struct Connection {
     const int high = !relay ? sockets->second.get() : network.to_lower ? relay->left() : relay->right();
     if (network.small_buffers)
       for (const int end : {low, high}) {
-        const int bytes = 1;  // the system takes its minimum
+        const int bytes = 1;  // the system uses its minimum size instead
         setsockopt(end, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
       }
     lower.emplace(low, "rank " + std::to_string(next));
@@ -325,7 +325,8 @@ TEST(Ranks, GiveTheSameBitsOverSlowConnections) {
   }
 }
 
-// A rank receives faces in time, but its own faces are sent slowly. It must not overwrite them before the send ends.
+// A rank receives faces in time, but its own faces are sent slowly. It must not overwrite its own faces before they are
+// sent.
 TEST(Ranks, KeepTheirFacesUntilTheyAreSent) {
   for (const Equation equation : {Equation::heat, Equation::wave, Equation::pair})
     for (const long slab : {2L, 20L})
@@ -345,7 +346,7 @@ TEST(Ranks, GiveTheSameBitsWithFilesOnDisk) {
   const std::filesystem::path folder = std::filesystem::current_path() / "ranks.tmp";
   std::filesystem::create_directory(folder);
   for (const Side side : {Side::fixed, Side::periodic})
-    for (const long rows : {32L, 38L}) {  // the parts end at a page, or within a page
+    for (const long rows : {32L, 38L}) {  // the parts end at a page boundary, or within a page
       Problem one;
       one.backend = "threads", one.folder = folder.string();
       one.pitch_bytes = 1024, one.nx = 200, one.group = 4;
@@ -403,7 +404,7 @@ TEST(Ranks, AllEndWhenTheStorageOfOneFails) {
   for (std::size_t bad = 0; bad < 8; ++bad) {
     const auto faults = [&](std::size_t rank) {
       Faults one;
-      if (rank == bad % 4) one.error_at = 80 + 2 * 40 + 150;  // after the transfers that make the files
+      if (rank == bad % 4) one.error_at = 80 + 2 * 40 + 150;  // comes after the transfers that make the files
       return one;
     };
     World world(long_problem(bad >= 4), {14, 29, 44}, {}, faults);

@@ -59,7 +59,7 @@ long owner_of(const std::vector<Tile> &tiles, long level, long zeta) {
   return -1;
 }
 
-// Returns true if every update waits for the earlier updates whose values it reads, and for the earlier updates that
+// Returns true if every update waits for two kinds of earlier updates: updates whose values it reads, and updates that
 // read the values that it overwrites. An earlier update is k levels lower, and its plane is at most one skew away. So
 // the values of zeta differ by skew*(k - 1) to skew*(k + 1). Any k is possible, because a copy of a field may be
 // written at every second level, or only once in many stages.

@@ -322,7 +322,7 @@ def why_wrong(arguments: Arguments, replaced: set[str]) -> str:
 
 
 def writable(place: Any, world: World) -> list[str]:
-    """Return the paths without content that a call with the argument `place` may make."""
+    """Return the paths that a call with the argument `place` may make. These paths have no content yet."""
     from .options import inside, is_free
 
     if isinstance(place, bytes):

@@ -183,7 +183,8 @@ class Gradient:
         return 0
 
     def committed_steps(self) -> list[int | None]:
-        """Compare all checksums of both runs, and return their steps. A kill must not lose a committed step."""
+        """Check the data of the forward run and of the adjoint run by their checksums, and return the committed steps
+        of the two runs. A kill must not lose a committed step."""
         found = [committed_step(self.run), committed_step(self.adjoint)]
         for name, step, committed in zip(RUNS, found, MARKS.steps.tolist(), strict=False):
             assert (step or 0) >= committed, f"step {committed} of the {name} was committed, now it is {step}"
@@ -340,8 +341,8 @@ class Killer:
         return [one for one in pairs if not self.kills[one]]
 
     def gradient(self, program: Gradient, is_aimed: bool = False, is_damaged: bool = False) -> None:
-        """Kill a program repeatedly until it has completed a gradient. The gradient must have been killed at least
-        once. Then compare the gradient."""
+        """Kill a program repeatedly until it has completed a gradient. At least one kill must happen before the
+        gradient is complete. Then compare the gradient."""
         program.clear()
         killed, signals, chance = 0, chance_of_signals(self._chance), self._chance
         while True:

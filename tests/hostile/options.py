@@ -162,7 +162,7 @@ def make(rng: random.Random, world: World) -> Case:
             text.append(f"{name}={environment[name][:60]!a}")
         else:
             line = with_nonsense(rng, line, rng.choice(command.params))
-    line = [clean(word) for word in line] + (["--once"] if words == ("watch",) else [])  # otherwise it may wait forever
+    line = [clean(word) for word in line] + (["--once"] if words == ("watch",) else [])  # else `watch` may wait forever
     allowed, outputs = changes(words, line, world)
     stdout = rng.choices(["file", "full", "closed", "broken"], [20, 1, 1, 1])[0]
     shown = " ".join(ascii(word) if not word.isprintable() or " " in word or not word else word for word in [*words,

@@ -38,7 +38,7 @@ def no_flush_before_rename() -> Iterator[None]:
 
 @contextlib.contextmanager
 def flush_of_the_wrong_file() -> Iterator[None]:
-    """The bug: the folder is flushed instead of the file of records to which rows were appended."""
+    """The bug: after rows were appended to a file of records, the folder is flushed instead of this file."""
 
     def write(self: Directory, name: str, offset: int, content: Any) -> None:
         with self.opened(name, os.O_RDWR) as handle:
@@ -51,7 +51,7 @@ def flush_of_the_wrong_file() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cleanup_without_the_lock() -> Iterator[None]:
-    """The bug: a start of a run that is refused removes files of another process."""
+    """The bug: if the start of a run is refused, the start removes files of another process."""
     held = creation.hold_directories
 
     @contextlib.contextmanager

@@ -1,8 +1,9 @@
 """Random histories of runs. Processes start a run, advance the run, assign values and read values. Some processes are
 killed, and sometimes the power fails. Later processes continue the run.
 
-After each part of a history, the run on disk must have the last state whose commit has returned, or a state whose
-commit began later. After a power cut during a commit, the storage may have the new state or the state before it.
+After each part of a history, the run on disk must have one of these states: the last state whose commit has returned,
+or a state whose commit began later. After a power cut during a commit, the storage may have the new state or the state
+before it.
 
 All planes, rows and snapshots must belong to the same state.
 """
@@ -267,7 +268,7 @@ class RunHistory:
             self.expected.announce(number, one)
 
     def _ways(self, now: Content, names: list[str], state_names: list[str], value: int) -> list[Content]:
-        """Return the contents that the run has one after another while a process assigns arrays."""
+        """Return the contents that the run has while a process assigns arrays, in the order of time."""
         if now.phase == NEW:
             return [now.with_arrays(names, value, phase="ready")]
         before = dict(now.arrays)

@@ -83,7 +83,7 @@ TEST(AggregateAssignment, IsTheLeastThatTryingEverythingFinds) {
     ASSERT_GE(sum_of(one, in_turn), least) << i;
     dearer_in_turn += sum_of(one, in_turn) > least;
   }
-  EXPECT_GT(dearer_in_turn, 100);  // the test is useful only if the results of the two methods often differ
+  EXPECT_GT(dearer_in_turn, 100);  // the test is useful only if assign_in_turn() often finds a higher sum
 }
 
 TEST(AggregateAssignment, EqualCostsGoToTheLowestColumns) {

@@ -277,7 +277,7 @@ TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
   };
   EXPECT_TRUE(reads_buffered(CacheMode::automatic, true));
   // Without ample room in the page cache, the file is read directly. If the file system supports only buffered
-  // transfers, both calls return true.
+  // transfers, both calls below return true.
   EXPECT_EQ(reads_buffered(CacheMode::automatic, false), reads_buffered(CacheMode::direct, true));
 }
 

@@ -214,7 +214,7 @@ struct Compiled {
 OUTCROP_COMPILE(plain, 2)
 #if defined(__x86_64__)
 OUTCROP_COMPILE(avx2, 4, __attribute__((target("avx2"))))
-#if defined(__clang__)  // Clang has no preference in this attribute, and uses vectors of 512 bits without it
+#if defined(__clang__)  // Clang knows no prefer-vector-width here; it uses vectors of 512 bits
 OUTCROP_COMPILE(avx512, 8, __attribute__((target("avx512f"))))
 #else
 OUTCROP_COMPILE(avx512, 8, __attribute__((target("avx512f,prefer-vector-width=512"))))

@@ -257,7 +257,8 @@ void Executor::perform(const CheckAction &action) {
 }
 
 // Compares the checksums and seals of whole planes. The rank has read these planes only to send them to another rank.
-// The checksums of the pass do not include these planes now, because the pass reads the same planes a second time.
+// This first read does not add the planes to the checksums of the pass, because the pass reads the same planes a second
+// time.
 void Executor::check_sent(const CheckAction &action) {
   const std::vector<ArrayRing> pairs = array_rings(action.array, 0);
   {
@@ -470,8 +471,8 @@ void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
 }
 
 // Waits until the planes z0 <= z < z1 of each state of the history have been read. If `is_update` is true, z1 is the
-// end of a slab, and the function waits for all planes below z1 + Fields::ahead(). The function adds the rows that have
-// been read to the checksums of the states.
+// end of a slab, and the function waits for all planes below z1 + Fields::ahead(). The function also adds rows to the
+// checksums of the states: all rows that have been read.
 void Executor::wait_for_history(long z0, long z1, bool is_update) {
   if (store_ == nullptr) return;
   std::vector<std::pair<std::size_t, long>> arrived;  // pairs: number of a state, plane of this state

@@ -16,8 +16,8 @@
 //
 // An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes the
 // checksum of a plane while the rows of the plane are in a cache (transfers.hpp). So a damaged plane is detected only
-// after the update has used all rows of the plane. This is early enough: the result of a pass becomes valid only at the
-// commit.
+// after the update has used all rows of the plane. This detection is early enough, because the result of a pass becomes
+// valid only at the commit.
 //
 // A rank may begin a pass before all ranks have committed the previous pass. The first write of the pass overwrites the
 // older generation, which is needed until all ranks have committed. So the caller may give a function `before_write`,
@@ -57,8 +57,8 @@ struct BlockAction {
   long shift = 0;
 };
 
-/// Moves the cells `cells` of planes z0 <= z < z1 in their slots: from their place in the previous frame to their place
-/// in the current frame. Only the rings with the values of level `level` change.
+/// Moves the cells `cells` of planes z0 <= z < z1 inside their slots. The cells move from their place in the previous
+/// frame to their place in the current frame. Only the rings with the values of level `level` change.
 struct CarryAction {
   long z0, z1;
   Rectangle cells;
@@ -144,8 +144,8 @@ struct ExecutorOptions {
   std::vector<RingSpec> rings;
   long max_levels = 1;
   Tiling tiling;
-  /// true: the executor writes a checksum (CRC32C) and a seal with each plane, and tests the checksum and the seal
-  /// after each read of the plane
+  /// true: the executor writes a checksum (CRC32C) and a seal with each plane, and tests both after each read of the
+  /// plane
   bool checksum = true;
   /// memory of the caller for the window; if null, the executor allocates the memory
   std::byte *memory = nullptr;

@@ -13,15 +13,15 @@
 // complete. So rows that have been read are sent immediately, while the executor updates other planes. A thread
 // transfers several short jobs by one system call, and reports each job when the job is finished.
 //
-// If the grid is also divided in z, a rank sends whole planes to the neighbour with lower planes (side 2) and to the
-// neighbour with higher planes (side 3).
+// If the grid is also divided in z, a rank sends whole planes, too. Side 2 is the neighbour with lower planes, and side
+// 3 is the neighbour with higher planes.
 //
 // In split tiling, a rank sends rows of each level while it updates a plane ("stairs"), and rows of the last level
 // ("finished"). So several faces of a slot may be in transfer at the same time. For each slot, class SlotFaces stores
 // the rows of the faces in transfer. A thread that uses other rows of the slot does not wait for the transfers of
 // faces.
 //
-// The first failure stops all jobs and cancels both links, so that the neighbouring ranks also stop. Every thread that
+// The first failure stops all jobs and cancels all links, so that the neighbouring ranks also stop. Every thread that
 // waits for a job throws the first failure.
 #pragma once
 
@@ -45,8 +45,8 @@ namespace outcrop {
 
 constexpr std::size_t side_count = 4;
 
-/// The links of a rank to its four neighbours: with lower rows, with higher rows, with lower planes and with higher
-/// planes. A null pointer means that the rank has no neighbour on this side.
+/// The links of a rank to four neighbours: the neighbours with lower rows, higher rows, lower planes and higher planes.
+/// A null pointer means that the rank has no neighbour on this side.
 using Links = std::array<Link *, side_count>;
 
 /// Runs the threads that send and receive faces. The links and the pump must outlive this object.
@@ -55,7 +55,7 @@ class Faces {
   /// Starts the threads. Each queue has room for `capacity` jobs. If a queue is full, send() and receive() wait.
   Faces(const Links &links, Pump &pump, std::size_t capacity);
 
-  /// Ends the threads. If some jobs are not finished, the links are cancelled first.
+  /// Ends the threads. If some jobs are not finished, the destructor first cancels the links.
   ~Faces();
 
   /// send() and receive() add a job to a queue. The job begins only after the request `after` of the pump is complete.
@@ -74,7 +74,7 @@ class Faces {
   /// Waits until all jobs on all sides are finished.
   void drain();
 
-  /// Cancels the links. All threads that wait throw Cancelled.
+  /// Cancels the links. Each thread that waits in a function of this object then throws Cancelled.
   void cancel();
 
   /// bytes_sent() and bytes_received() return the number of bytes in all finished jobs.

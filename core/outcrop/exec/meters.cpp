@@ -139,8 +139,8 @@ void plain(Read first, Read second, Written result) {
   loop(first.data(), second.data(), result.data(), result.size());
 }
 
-// Compiles a loop with stores of 32 bytes. With stores of 16 bytes, the core limits the speed, and not the memory.
-// Stores of more than 32 bytes are not faster than stores of 32 bytes.
+// Compiles a loop with stores of 32 bytes. With stores of 16 bytes, the core limits the speed. The speed should depend
+// only on the memory. Stores of more than 32 bytes are not faster than stores of 32 bytes.
 #if defined(__x86_64__)
 template <auto loop>
 __attribute__((target("avx2"))) void wide(Read first, Read second, Written result) {

@@ -78,9 +78,9 @@ StreamLoop find_stream_loop(const std::string &name);
 class MemoryMeter {
  public:
   /// Allocates three arrays of `array_bytes` bytes each. An array should have at least four times the size of the
-  /// last-level cache. The NUMA nodes `nodes` provide the memory of successive pages alternately. If `nodes` is empty,
-  /// a page comes from the node of the thread that first touches the page. Throws InputError if the system refuses to
-  /// bind the memory.
+  /// last-level cache. Successive pages come alternately from the NUMA nodes `nodes`. If `nodes` is empty, a page comes
+  /// from the node of the thread that first touches the page. Throws InputError if the system refuses to bind the
+  /// memory.
   MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, const std::vector<unsigned> &nodes);
 
   /// Runs a loop on all threads. The loop "read" adds all elements of a. The loop "write" sets all elements of a. The

@@ -47,9 +47,9 @@ inline long fold(long i, long n) { return i < (n + 1) / 2 ? 2 * i : 2 * (n - 1 -
 inline long unfold(long position, long n) { return position % 2 == 0 ? position / 2 : n - 1 - position / 2; }
 
 /// The extents of the grid and the layout of its planes in memory. `pitch_bytes` is the distance between rows, and
-/// `record_bytes` is the distance between records. A plane on disk has `plane_bytes` bytes: its rows, and then zeros if
-/// the part of a rank has fewer rows than a plane on disk. The zeros exist only on disk, and this rank never writes
-/// them.
+/// `record_bytes` is the distance between records. A plane on disk has `plane_bytes` bytes. It has the rows of the
+/// plane, and then zeros if the rank's part has fewer rows than other parts. The zeros exist only on disk, and this
+/// rank never writes them.
 ///
 /// The grid may be the part of a rank that has neighbouring ranks in y or z (faces.hpp). Rows and planes are counted
 /// from the rank's first row and plane. A rim of -2^40 on one side means that a neighbouring rank owns the rows or
@@ -131,7 +131,8 @@ struct Field {
   /// true if the newest value moves to the other copy in each step
   bool flips = false;
   bool is_history = false;  ///< true if a pass reads the values of the field from a state of another run
-  /// only for a history: an update of a slab reads this field up to this number of positions beyond the end of the slab
+  /// only for a history: the maximum number of positions beyond the end of a slab at which an update of the slab reads
+  /// this field
   long ahead = 0;
   /// number of the field from which the rim of this recomputed field is copied; negative for other fields
   long follows = -1;
@@ -197,8 +198,8 @@ class Fields {
   const std::vector<std::size_t> &histories() const { return histories_; }
   /// the numbers of the fields that a pass computes again; these fields have no arrays on disk
   const std::vector<std::size_t> &recomputed() const { return recomputed_; }
-  /// the numbers of the fields that stages update to compute states of another run: recomputed fields, and fields whose
-  /// first values are read from the history
+  /// the numbers of the fields that stages update to compute states of another run; these are recomputed fields, and
+  /// fields whose first values are read from the history
   const std::vector<std::size_t> &computed() const { return computed_; }
   /// Returns the number of fields of the state that stages update.
   std::size_t updated() const { return size() - statics_.size() - histories_.size() - recomputed_.size(); }

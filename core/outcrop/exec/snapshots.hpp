@@ -62,7 +62,7 @@ namespace outcrop {
 // such as 4 x 4 x 4 cells. The value of a group is the mean of its cells. The last group along an axis has fewer cells
 // if the box does not consist of whole groups.
 //
-// Rows arrive in an order that depends on the plan and on the threads, but the bits of a mean must not depend on this
+// Rows arrive in an order that depends on the plan and on the threads. But the bits of a mean must not depend on this
 // order. So the additions have a fixed order, in double precision: first the cells of a row, then the planes, and then
 // the rows of the group, always from the lowest to the highest position.
 //
@@ -74,12 +74,13 @@ namespace outcrop {
 //
 // The planes of a row usually arrive in ascending order, so a row of groups needs only one total for each row of cells.
 // The sums of a plane that arrives too early wait until the planes below it have arrived. Planes arrive early in three
-// cases: the upper rim is read before the planes below it, a periodic axis is read from both ends, and chunks of planes
-// are updated in parallel.
+// cases. The upper rim is read before the planes below it. A periodic axis is read from both ends. Chunks of planes are
+// updated in parallel.
 //
-// The sums are stored in memory that is reserved before the pass. The reserved memory is enough for a total and for
-// waiting planes of each row, and for the rows of groups that two tiles share. If a plan with unusually thick slabs
-// needs more, more memory is allocated. The budget includes the reserved memory (run/acquisition/pass_acquisition.py).
+// The sums are stored in memory that is reserved before the pass. For each row, the reserved memory has room for a
+// total and for waiting planes. It also has room for the rows of groups that two tiles share. A plan with unusually
+// thick slabs may need additional memory, which is then allocated during the pass. The budget includes the reserved
+// memory (run/acquisition/pass_acquisition.py).
 
 /// The extents of a group, or of a box, in cells along each axis.
 struct Extents {
@@ -107,8 +108,8 @@ class CoarseBox {
     std::vector<double> means;
   };
 
-  /// Adds the cells x0 <= x < x1 of a row of the box. Each cell must be added once. If all groups of a row of groups are
-  /// now complete, sets `row` to their means and returns true.
+  /// Adds the cells x0 <= x < x1 of a row of the box. Each cell must be added once. If this call completes a row of
+  /// groups, sets `row` to the means of its groups and returns true.
   bool add(long z, long y, long x0, long x1, const std::byte *cells, CoarseRow &row);
 
   /// Returns true if each row of groups was either completed or never begun.

@@ -17,9 +17,9 @@ struct LatticePoint {
 };
 
 // Returns the lean of the diagonals. On a diagonal, p + lean*q is constant. A diagonal has about one tile for every
-// second value of q. With the returned lean, about 2 * `threads` tiles lie between a tile and the tiles that it needs,
-// in the order in which threads take tiles. The lean is odd, so no tile of a diagonal needs another tile of the same
-// diagonal.
+// second value of q. Consider the order in which threads take tiles. With the returned lean, about 2 * `threads` tiles
+// lie between a tile and the tiles that it needs. The lean is odd, so no tile of a diagonal needs another tile of the
+// same diagonal.
 long lean_of(long levels, long diamond, unsigned threads) {
   const long rows_of_tiles = levels / diamond + 1;
   return 1 + 2 * ((2 * static_cast<long>(threads) + rows_of_tiles - 1) / rows_of_tiles);

@@ -16,12 +16,12 @@
 //
 //     | plane 0: ring a | ring b | ... | recomputed field 0 | ... | plane 1: ring a | ...
 //
-// Class PlaneSums computes the checksums of planes in parts. The update of level 1 adds the rows that were read from
-// disk to the checksums of the sources. The update of the last level adds the rows that will be written to disk to the
-// checksums of the targets. During an update, the rows are in the first or second cache of the core. A checksum of
-// these rows takes a third of the time that a checksum of rows in memory takes. Threads may add the parts of a plane in
-// any order, because CRCs are linear. The CRC of each part is shifted by the number of bytes that follow the part. The
-// exclusive or of the shifted CRCs is the CRC of the plane:
+// Class PlaneSums computes the checksums of planes in parts. During the update of level 1, rows are added to the
+// checksums of the sources. These rows were read from disk. During the update of the last level, rows are added to the
+// checksums of the targets. These rows will be written to disk. During an update, the rows are in the first or second
+// cache of the core. A checksum of these rows takes a third of the time that a checksum of rows in memory takes.
+// Threads may add the parts of a plane in any order, because CRCs are linear. The CRC of each part is shifted by the
+// number of bytes that follow the part. The exclusive or of the shifted CRCs is the CRC of the plane:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
@@ -200,8 +200,8 @@ class Transfers {
 /// infinity. Updates spread NaN and infinity to neighbouring cells, so these values soon reach a searched row.
 class PlaneSums {
  public:
-  /// The maximum distance between two rows that are searched for NaN and infinity. Large grids have this distance. In
-  /// each pass, the search takes about a fiftieth of the time of the updates of one step.
+  /// The maximum distance between two rows that are searched for NaN and infinity. Large grids use this maximum. In
+  /// each pass, the search takes about 1/50 of the time that the updates of one step take.
   static constexpr long max_rows_between = 64;
   /// In grids with at most this number of rows, all rows are searched.
   static constexpr long min_rows_searched = 1024;
@@ -211,8 +211,8 @@ class PlaneSums {
   void clear();
 
   /// Adds the part `cells` of plane z. `origin` is the address of cell (0, 0) of the plane, and rows are `pitch_bytes`
-  /// apart. The callers must add every cell of a plane exactly once, including the padding of rows, but not the zeros
-  /// that follow the last row on disk. Any thread may call add().
+  /// apart. The callers must add every cell of a plane exactly once, including the padding of rows. They must not add
+  /// the zeros that follow the last row on disk. Any thread may call add().
   void add(long z, const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells);
 
   /// Searches the rows of the part `cells` of plane z. The arguments have the same meaning as in add().

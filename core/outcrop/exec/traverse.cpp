@@ -33,10 +33,10 @@ long loops_of(const Part &part, long rows_at_once) {
   return ((part.z1 - part.z0) * part.cells.rows() + rows_at_once - 1) / rows_at_once;
 }
 
-// The rows that the next group of a tile uses first, and the number of inner loops of the current group that can
-// prefetch these rows. A row is given by the address of its first cell. Each inner loop prefetches at most one row.
-// Each call of the kernel gets a share of the rows in proportion to its number of loops. Without these shares, many
-// prefetches at once would delay the loads of the kernel.
+// The rows that no earlier group of a tile has used, but that the next group uses. Also the number of inner loops of
+// the current group that can prefetch these rows. A row is given by the address of its first cell. Each inner loop
+// prefetches at most one row. Each call of the kernel gets a share of the rows in proportion to its number of loops.
+// Without these shares, many prefetches at once would delay the loads of the kernel.
 struct RowsAhead {
   std::vector<const void *> rows;
   std::vector<std::pair<long, long>> used;  // per ring: the range of rows that the listed levels use
@@ -107,7 +107,7 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
   return {window_.frame(), rows(), chunks.count, std::move(tiles), NodeQueues(nodes, owners)};
 }
 
-// Returns the schedule of a slab. The frame and the thickness of the slab may change with every call, but only a few
+// Returns the schedule of a slab. The frame and the thickness of the slab may change with every call. But only a few
 // different pairs of a frame and a thickness occur. `schedules_` keeps one schedule for each pair until set_levels() is
 // called.
 Traverse::Schedule &Traverse::schedule(const Slab &slab) {
@@ -179,10 +179,10 @@ Part Traverse::part_of(const Tile &tile, const UpdateRegion &region, long down, 
            std::min({grid_.pitch_cells(), region.x_high.at(level), columns_.high.at(level)})}};
 }
 
-// Lists the rows that the next group uses first. This group begins at `zeta_end`. Most rows of a level are not new,
-// because lower levels have used these rows in an earlier group or in the same group. A row is new if no lower level of
-// the tile uses the row in the same ring. At the lowest level, all rows of the next planes are new. At higher levels,
-// the rows by which the tile grows on both sides are new.
+// Lists the new rows of the next group. This group begins at `zeta_end`. Most rows of a level are not new, because
+// lower levels have used these rows in an earlier group or in the same group. A row is new if no lower level of the
+// tile uses the row in the same ring. At the lowest level, all rows of the next planes are new. At higher levels, the
+// rows by which the tile grows on both sides are new.
 void Traverse::list_rows_ahead(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end,
                                long end) const {
   constexpr long far = UpdateRegion::far;

@@ -51,7 +51,7 @@ struct Tiling {
   /// number of values of zeta in a chunk, for bands and for sweeps over few rows; 0 means that only y is divided
   long chunk = 0;
   long rows_at_once = 1;  ///< number of rows that the inner loop of a kernel updates together (kernel.h)
-  bool prefetch = false;  ///< true if kernels prefetch the rows that the next group of zetas uses first (kernel.h)
+  bool prefetch = false;  ///< true if kernels prefetch the new rows of the next group of zetas (kernel.h)
   /// number of cells of a range of columns, a multiple of 64 bytes; 0 means whole rows; without effect if x is periodic
   long columns = 0;
   static constexpr long max_planes = 4;

@@ -12,9 +12,9 @@
 // directly follows the last row. There are two exceptions: the frame does not end with the last row of the plane, or
 // zeros follow this row on disk. In both cases, the tail is at the end of the slot, and is aligned like the slot.
 //
-// Successive blocks may shift their planes: the slots of the first planes of a block then follow the slots of the last
-// planes of the previous block. If all planes of a field stay in memory, the rings of this field have no frames and no
-// shifts. Planes are counted by position (problem.hpp).
+// Successive blocks may shift their planes. In this case, the slots of the first planes of a block follow the slots of
+// the last planes of the previous block. If all planes of a field stay in memory, the rings of this field have no
+// frames and no shifts. Planes are counted by position (problem.hpp).
 //
 // Kernels load some bytes before and behind a plane. So the window has unused bytes ("guards") before the first slot
 // and behind the last slot of each ring.
@@ -124,7 +124,7 @@ class Window {
     return guard_bytes + (rings > aligned_rings ? page_bytes : 0);
   }
 
-  /// Sets the frame, the cells of a plane that each slot holds after this call. Plane z is then in slot (z + shift) mod
+  /// Sets the frame. After this call, each slot holds these cells of its plane. Plane z is then in slot (z + shift) mod
   /// planes().
   void set_frame(const Rectangle &frame, long shift = 0) {
     frame_ = frame;

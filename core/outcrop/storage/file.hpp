@@ -2,8 +2,8 @@
 // functions that open files safely, and classes for open folders.
 //
 // If the file system supports O_DIRECT, a file has a direct and a buffered descriptor. The buffered descriptor serves
-// transfers that do not consist of whole pages, such as an index at the end of a file or some rows of a plane. It also
-// serves transfers from or to memory that is not aligned. A page is never written both by direct and by buffered
+// transfers that do not consist of whole pages. Examples are an index at the end of a file, or some rows of a plane. It
+// also serves transfers from or to memory that is not aligned. A page is never written both by direct and by buffered
 // transfers, because the system does not keep the order of such writes.
 //
 // A File may be restricted to a part of the open file. For example, each shard on a raw block device is a part of the

@@ -1,6 +1,6 @@
-// libaio is the older asynchronous I/O of the kernel. Many containers forbid io_uring, and most of these containers
-// allow libaio. Transfers are asynchronous only with O_DIRECT. If a transfer uses the page cache, io_submit waits for
-// the transfer. Such a transfer is correct, but slow.
+// libaio is the older asynchronous I/O of Linux. Many containers forbid io_uring, and most of these containers allow
+// libaio. Transfers are asynchronous only with O_DIRECT. If a transfer uses the page cache, io_submit waits for the
+// transfer. Such a transfer is correct, but slow.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_LIBAIO
@@ -74,8 +74,8 @@ class LibaioStore final : public Store {
     waiting_.push_back(block);
   }
 
-  // Passes control blocks (iocb) to the kernel. The kernel stops at the first block that it refuses, and returns the
-  // reason only if this block is the first block of the call.
+  // Passes control blocks (iocb) to the Linux kernel. The kernel stops at the first block that it refuses, and returns
+  // the reason only if this block is the first block of the call.
   void push() {
     std::size_t next = 0;
     while (next < waiting_.size()) {

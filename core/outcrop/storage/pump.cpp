@@ -119,8 +119,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   if (!complete(next.request.after)) return false;
   const Request &request = next.request;
   const std::size_t row = next.issued / request.length, done = next.issued % request.length;
-  // A remainder of at most half a chunk is added to the chunk before it, because records are often a few KiB longer
-  // than a power of two.
+  // A remainder of at most half a chunk is added to the chunk before it. The reason is that records are often a few KiB
+  // longer than a power of two.
   const std::size_t rest = request.length - done;
   const std::size_t length = rest <= options_.chunk_bytes + options_.chunk_bytes / 2 ? rest : options_.chunk_bytes;
   if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;

@@ -31,7 +31,7 @@ namespace outcrop {
 namespace {
 
 // The maximum number of threads. Eight threads keep a device busy if transfers have several megabytes. The threads
-// sleep in the kernel nearly all the time.
+// sleep in system calls nearly all the time.
 constexpr std::size_t max_threads = 8;
 
 class PoolStore : public Store {

@@ -1,11 +1,11 @@
-// io_uring passes transfers to the kernel in batches, through a ring. Only the thread that created a ring may use the
-// ring, because the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN have this restriction. But the thread that uses a
+// io_uring passes transfers to the Linux kernel in batches, through a ring. Only the thread that created a ring may use
+// the ring, because the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN have this restriction. But the thread that uses a
 // store may differ from the thread that opened the store. So the store creates a new ring when another thread begins to
 // use the store.
 //
-// The kernel passes transfers that it cannot perform immediately to a worker thread. One kernel did not start the
-// worker thread of a new ring, so the first transfer was never completed. So a new ring first makes a trial transfer by
-// a worker thread.
+// If the kernel cannot perform a transfer immediately, it passes the transfer to a worker thread. One version of Linux
+// did not start the worker thread of a new ring, so the first transfer was never completed. So a new ring first makes a
+// trial transfer by a worker thread.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
@@ -82,7 +82,7 @@ Ring open_ring(unsigned entries) {
   result = io_uring_queue_init(entries, ring.get(),
                                IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
 #endif
-  // kernels before 6.1 do not know these modes
+  // Linux before 6.1 does not have these modes
   if (result == -EINVAL) result = io_uring_queue_init(entries, ring.get(), 0);
   if (result < 0) throw StorageError("set up", "io_uring", -result);
   Ring opened(ring.release());

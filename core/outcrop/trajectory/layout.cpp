@@ -117,8 +117,8 @@ std::string StateLayout::file_name(std::size_t field, std::uint64_t state) const
   return name;
 }
 
-// Names the axes z, y and x. Readers such as xarray need one size for each name, so the names of the axes contain the
-// name of the field if the shapes of fields differ.
+// Names the axes z, y and x. Readers such as xarray need one size for each name. So if the shapes of fields differ, the
+// name of an axis contains the name of the field.
 std::vector<std::string> StateLayout::axes(std::size_t field) const {
   constexpr std::array<const char *, 3> usual{"z", "y", "x"};
   const std::size_t count = fields_[field].shape.size();

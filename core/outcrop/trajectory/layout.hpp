@@ -4,7 +4,7 @@
 //     buffer:  | u, padding to pages | p, padding to pages |          one buffer holds one state
 //     u/c.K.0.0.0:  | cells of u in state K, in C order | index |     one file for each state and field
 //
-// A file has the same content as a snapshot of a run. With three or more axes, the file is a shard of Zarr v3: its
+// A file has the same content as a snapshot of a run. With three or more axes, the file is a shard of Zarr v3. Its
 // inner chunks are the planes of the first axis, and the index follows the cells. With fewer axes, the file is a plain
 // chunk. The folder of a field contains a Zarr array with the shape (time, *shape). The names of the files contain
 // dots. With "/" instead of dots, each state would need new folders, and each new folder would have to be flushed.

@@ -92,8 +92,8 @@ class Committed(ArrayStorage):
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 reads_only = self._hold(spec.access)
-                # If the constructor fails, this call removes the new folders that are empty, before `close` unlocks the
-                # folder of the array.
+                # If the constructor fails, `remove_made` removes the new empty folders. Then `close` unlocks the folder
+                # of the array.
                 undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:
@@ -317,7 +317,7 @@ class Record:
 
 
 class _Content(msgspec.Struct):
-    """The fields of a record as the file stores the fields, with the type and the range of each field."""
+    """The fields of a record in a file, with the type and the range of each field."""
 
     format: Literal[1]
     shape: Annotated[tuple[_Cells, ...], msgspec.Meta(max_length=MAX_AXES)]

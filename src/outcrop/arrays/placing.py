@@ -51,9 +51,9 @@ def array(
     of a step. An array with commits needs a `path`.
 
     See `ArraySpec` for the other arguments. Raises InputError if the tier does not exist, has no room, or does not keep
-    values long enough. Also raises InputError if the path is on another file system or holds other files. If InputError
-    is raised, no file has been made. Raises StorageError if a device fails, and CorruptionError if no commit at `path`
-    is intact.
+    values long enough. Also raises InputError if the file system of the path is not the file system of the tier, or if
+    other files are at the path. If InputError is raised, no file has been made. Raises StorageError if a device fails,
+    and CorruptionError if no commit at `path` is intact.
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:
@@ -92,8 +92,8 @@ def _make(spec: ArraySpec, seconds_per_step: float) -> Array:
 
 @dataclass(frozen=True)
 class PlacedArray:
-    """The planned place of one array. `takes` maps the name of each tier that the array uses to the number of bytes on
-    this tier. `transfer_seconds` is the time of the array's transfers in one step."""
+    """The planned place of one array. `takes` has a pair for each tier that the array uses: the name of the tier, and
+    the number of bytes on this tier. `transfer_seconds` is the time of the array's transfers in one step."""
 
     name: str
     spec: ArraySpec
@@ -215,7 +215,8 @@ def place(
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
     """Return a copy of `demand` that also counts shared space. Some tiers, such as DRAM and tmpfs, share free bytes. In
-    the copy, `takes` of each choice also has the number of bytes that the choice takes from each shared space."""
+    the copy, `takes` of each choice also has a pair for each shared space: its name, and the number of bytes that the
+    choice takes from it."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -225,8 +226,9 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """Return the tiers of this machine. A tier that contains the path of an array uses the folder of this path. If an
-    array has several possible tiers, and one of these tiers was never measured, all tiers are measured first."""
+    """Return the tiers of this machine. If a tier contains the path of an array, the directory of the tier is the
+    folder of this path. If an array has several possible tiers, and one of these tiers was never measured, all tiers
+    are measured first."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)
@@ -351,8 +353,8 @@ def why(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> str:
-    """Return the reason for the place of demand `number`. `free_bytes` contains the number of free bytes of each place,
-    beginning with the fastest place."""
+    """Return the reason why `demands[number]` has its place in `found`. `free_bytes` contains the number of free bytes
+    of each place, beginning with the fastest place."""
     demand, chosen = demands[number], found.chosen[number]
     if spec.path is not None:
         return "its path is there"

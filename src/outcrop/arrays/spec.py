@@ -42,8 +42,8 @@ class ArraySpec:
     and then refuses writes. An array with access "update" changes at each step. `persist` says when values are
     committed: "never", "end" (when the array is closed), "step", or an interval in steps. A later process finds
     committed values at `path`, even after a crash. The program works on a copy of an array with commits. By default,
-    this copy is in a file on the same tier, which needs little memory. With `working="dram"`, this copy is in DRAM,
-    which is faster.
+    this copy is in a file on the same tier, because a file needs little memory. With `working="dram"`, this copy is in
+    DRAM, which is faster.
 
     `bytes_read_per_step` and `bytes_written_per_step` are the numbers of bytes of the array that one step of the
     program reads and writes. The default is the size of the array.

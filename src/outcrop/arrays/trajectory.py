@@ -53,10 +53,10 @@ class Trajectory:
                 go_back(step, state["u"])
 
     States survive the process only after `commit()`. A committed state that is popped remains on storage until the next
-    commit. So a program that pops states and must survive a crash first saves its own data, and then calls `commit()`.
-    After a crash, `oc.Trajectory.open` gives the states of the last commit. The saved data may already include the
-    results of the newest of these states. The program pops the states whose results are saved, ignores them, and
-    continues.
+    commit. Assume that a program pops states and must survive a crash. Then the program must save its own data before
+    it calls `commit()`. After a crash, `oc.Trajectory.open` gives the states of the last commit. The saved data may
+    already include the results of the newest of these states. The program pops the states whose results are saved,
+    ignores them, and continues.
 
     The directory is a group of Zarr v3 with an array of shape `(time, *shape)` for each field. `xarray.open_zarr` shows
     the committed states.
@@ -191,7 +191,7 @@ class Trajectory:
         return found
 
     def commit(self) -> None:
-        """Make all states durable that were not popped. After this call, storage no longer keeps the states that were
+        """Make durable all states that were not popped. After this call, storage no longer keeps the states that were
         popped.
 
         After a crash, `open` finds the states of the last commit. States in memory are also written to files, and stay
@@ -269,7 +269,7 @@ def _text(name: str, given: object) -> str:
 
 
 def _limit(name: str, given: str | int | None) -> int:
-    """Return a limit in bytes, or 0 without a limit."""
+    """Return a limit in bytes, or 0 if there is no limit."""
     if given is None:
         return 0
     try:

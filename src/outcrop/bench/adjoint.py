@@ -7,9 +7,10 @@ If a stencil updates only one field, each repeat also computes gradients with re
 computed with three different histories: every fourth state, all states, and the exact history that the planner chooses.
 The forward run writes these states, and the adjoint run reads them. For each history, the table has a ratio: the time
 of both runs with this history, divided by the time of both runs without states. An adjoint run without states has fewer
-updates, because it computes no gradient with respect to an input. The column "sums" has the same ratio for an adjoint
-run with all updates of the gradient. But this adjoint run reads the same state in each step, so it needs no history. If
-the disk or the memory has no room for a gradient, this gradient is left out, and a note gives the reason.
+updates than an adjoint run with states, because it computes no gradient with respect to an input. The column "sums" has
+the same ratio for an adjoint run with all updates of the gradient. But this adjoint run reads the same state in each
+step, so it needs no history. If the disk or the memory has no room for a gradient, this gradient is left out, and a
+note gives the reason.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def bench(
     """Measure the rates, print the figures, and return them as plain data. `only` has names of stencils, separated by
     commas, and `memory` is a share such as "25%". `size` is (nx, ny, nz). `turns` is the number of repeats.
 
-    The runs are in a new folder inside `directory`, which is removed at the end. Raises InputError for a stencil whose
-    adjoint needs states of the forward run.
+    The runs are in a new folder inside `directory`. The folder is removed at the end. Raises InputError for a stencil
+    whose adjoint needs states of the forward run.
     """
     scale = SMALL if small else FULL
     share = scale.share if memory is None else share_of(memory)

@@ -48,7 +48,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """The time of all steps, the block sizes, and a text with the version of Devito, its compiler and its options."""
+    """The time of all steps, the block sizes, and a text. The text has the version and the options of Devito, and the
+    name of its compiler."""
 
     seconds: float
     blocks: dict[str, int]
@@ -102,7 +103,7 @@ def _grid(shape: tuple[int, ...], spacing: float) -> Any:
 
 
 def _filled(function: Any, radius: int, mean: float) -> Any:
-    """Fill `function`, and `radius` cells of its halo on each side, with the waves of `rates.smooth`. Return
+    """Fill `function` with the waves of `rates.smooth`. Also fill `radius` cells of its halo on each side. Return
     `function`.
 
     These cells of the halo are the rim of the grid. No step changes the rim.

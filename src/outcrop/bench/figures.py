@@ -29,8 +29,8 @@ def first_figures(name: str, small: bool, directory: Path, has_plans: bool = Tru
     """Yield the first figures of a benchmark: the name of the benchmark and the machine. If `directory` is missing, the
     function makes it.
 
-    If the benchmark has plans and is not `small`, the device is measured again, because the speed of a device may
-    change from day to day.
+    If the benchmark has plans and is not `small`, the device is measured again. The speed of a device may change from
+    day to day.
     """
     with made_directory(directory):
         if has_plans and not small:
@@ -72,7 +72,7 @@ def table_row(cells: Iterable[str]) -> str:
 
 
 def table_head(heads: Iterable[str], numbers: bool = True) -> list[str]:
-    """Return the first two lines of a Markdown table. If `numbers` is true, the columns after the first are
+    """Return the first two lines of a Markdown table. If `numbers` is true, all columns except the first column are
     right-aligned."""
     every = list(heads)
     return [table_row(every), "|---|" + ("--:|" if numbers else "---|") * (len(every) - 1)]

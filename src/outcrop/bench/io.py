@@ -12,9 +12,9 @@ benchmark IOR measures the same kind of rates. Figure 7 of the papers about out-
 
 Each part measures sequential and random reads and writes.
 
-Requests without the page cache transfer whole pages. The time of writes through the page cache includes their flush,
-except in `cached`. All cases (`io_cases`) are measured alternately. Each printed rate is the number of bytes that all
-repeats transferred, divided by the total time of all repeats.
+Requests without the page cache transfer whole pages. The time of writes through the page cache includes the flush of
+the written data, except in the part `cached`. All cases (`io_cases`) are measured alternately. Each printed rate is the
+number of bytes that all repeats transferred, divided by the total time of all repeats.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """Measure the same transfers on the file and on the device. The transfers use as many bytes as the smaller of
-        the file and the device has."""
+        """Measure the same transfers on the file and on the device. The transfers use only as many bytes as both the
+        file and the device have."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)

@@ -95,9 +95,9 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _loops(name: str, scale: KernelScale, threads: int) -> dict[str, dict[str, float]]:
-    """Return three rates of each inner loop of a kernel, for all threads together: the rate with all data in
-    second-level caches, and the rates of tiles in memory without and with prefetches. The loops are measured
-    alternately."""
+    """Return three rates of each inner loop of a kernel, for all threads together. The first rate is for data in
+    second-level caches. The other two rates are for tiles in memory, without prefetches and with prefetches. The loops
+    are measured alternately."""
     stencil = find_stencil(name)
     kernel, scalars = compile_kernel(stencil, "float32"), pack_scalars(stencil, {}, "float32")
     levels = scale.levels - scale.levels % len(stencil.stages)
@@ -128,8 +128,8 @@ def _loops(name: str, scale: KernelScale, threads: int) -> dict[str, dict[str, f
 
 
 def _table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
-    """Return a Markdown table with rates in Gcell/s: in the cache, in tiles, and in tiles with prefetches. The columns
-    are for the numbers of rows that an inner loop updates at once."""
+    """Return a Markdown table with rates in Gcell/s: in the second-level cache, in tiles, and in tiles with prefetches.
+    Each of these rates has a column for each number of rows that an inner loop updates together."""
     places = ("cache", "tiles", "prefetch")
     heads = [f"{place}, {rows} at once" for place in places for rows in rates.ROWS_AT_ONCE]
     lines = table_head(["Gcell updates/s", *heads])

@@ -188,7 +188,7 @@ def _value(text: str, name: str) -> int:
 
 
 def drop_from_page_cache(path: Path, length: int = 0) -> None:
-    """Drop the first `length` bytes of a file, or the whole file if `length` is 0, from the page cache. The file is
+    """Drop the first `length` bytes of a file from the page cache. If `length` is 0, drop the whole file. The file is
     flushed first, because the system drops only clean pages."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -84,7 +84,7 @@ class Timing:
 
 
 class Peer(ABC):
-    """Another program. `name` is its name in tables."""
+    """Another program. `name` is the name of the program in tables."""
 
     name: str
 
@@ -134,7 +134,7 @@ class OtherProgram(Peer):
 
     @abstractmethod
     def command(self, job: Job, given: Mapping[str, int]) -> list[str]:
-        """Return the command. If `given` has all sizes, the program does not tune."""
+        """Return the command. If `given` has all sizes, the program does not tune its sizes."""
 
     @abstractmethod
     def parse(self, text: str, job: Job) -> Timing:

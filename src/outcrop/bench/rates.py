@@ -1,6 +1,6 @@
 """Measure the rates of the kernel in the second-level cache, of plain sweeps, and of whole runs.
 
-The first two rates use the loops of a run. But the streaming axis has no ends, and no storage is used. A whole run is a
+The first two rates use the loops of a run, but without ends of the streaming axis and without storage. A whole run is a
 separate process, so that its memory can be measured and limited separately:
 
     python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES BIND     # prints the report as JSON
@@ -69,10 +69,10 @@ def kernel_rate(
     rows_at_once: Sequence[int] = ROWS_AT_ONCE,
 ) -> float:
     """Return how many cells per second all threads together update. Each thread updates its own planes in its
-    second-level cache. `rows_at_once` contains the numbers of rows that an inner loop of the kernel may update at once.
-    The fastest of these loops counts.
+    second-level cache. `rows_at_once` contains the numbers of rows that an inner loop of the kernel may update
+    together. Only the rate of the fastest of these loops is used.
 
-    The result is the sum over all threads. For each thread, the fastest of `repeats` short measurements counts.
+    The result is the sum over all threads. For each thread, the fastest of `repeats` short measurements is used.
     """
     levels, slab = 2, 4
     planes = problem.rings * (slab + problem.skew_z * (levels + 1) + 2 * problem.radius_z)
@@ -154,9 +154,10 @@ def advance(
 
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
-    """Return the relative time that checksums add to the first pass of a run of `steps` steps within `budget_bytes`.
-    The result is the median of `pairs` ratios of passes with and without checksums. No counter shows the time of
-    checksums, because each update also computes the checksums of its planes.
+    """Return the time that checksums add to the first pass of a run, relative to the time of this pass without
+    checksums. The run has `steps` steps within `budget_bytes`. The result is the median of `pairs` ratios of passes
+    with and without checksums. No counter shows the time of checksums, because each update also computes the checksums
+    of its planes.
 
     Each measured pass reads the current copy of the run in `directory` and writes the other copy. The written copy is
     never committed.

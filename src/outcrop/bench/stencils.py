@@ -74,7 +74,7 @@ _WIDE, _LONG, _NARROW, _ROW = (256, 512), (128, 512), (128, 256), (16384,)
 _VELOCITY = {"v": 2000.0}
 
 # For each step of a pass, the window needs r more planes, where r is the radius of the stencil. So the grid of a
-# stencil with a large radius has more planes, and its planes are smaller.
+# stencil with a large radius has more planes than other grids, but smaller planes.
 CASES = (
     StencilCase("heat2", _WIDE, 96, {"u": 1.0}),
     StencilCase("heat4", _WIDE, 64, {"u": 1.0}),
@@ -231,7 +231,7 @@ def measure(
 
 def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:
     """Return the seconds that Devito needs. For a large case, Devito computes only some of the planes and steps. The
-    time for the whole case is then calculated from this time."""
+    time for the whole case is calculated from the time for these planes and steps."""
     planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
     fewer = min(steps, DEVITO_STEPS)
     seconds = devito.seconds(name, (planes, *shape[1:]), fewer, threads)
@@ -246,7 +246,8 @@ def make_run(where: Path, case: StencilCase, shape: tuple[int, ...], steps: int)
 
 
 def ratios(rate: dict[str, float | None]) -> dict[str, float | None]:
-    """Return three ratios of rates: in memory to sweeps, out of core to in memory, and out of core to Devito."""
+    """Return three ratios of rates: (run in memory) / (sweeps), (run out of core) / (run in memory), and (run out of
+    core) / (Devito)."""
 
     def ratio(one: str, other: str) -> float | None:
         above, below = rate[one], rate[other]

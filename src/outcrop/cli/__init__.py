@@ -15,7 +15,7 @@ INTERRUPTED = 130
 
 
 def discard_output(stream: TextIO | None = None) -> None:
-    """Send the rest of the output of `stream`, by default standard output, to /dev/null."""
+    """Send the rest of the output of `stream` to /dev/null. The default stream is standard output."""
     null = os.open(os.devnull, os.O_WRONLY)
     with contextlib.suppress(OSError, ValueError):  # in some tests, the stream is not a file
         os.dup2(null, (stream or sys.stdout).fileno())

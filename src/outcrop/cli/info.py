@@ -98,7 +98,8 @@ def facts(where: Path) -> dict[str, Any]:
 
 
 def _status(run: Manifest, manifests: list[Manifest], is_in_use: bool, place: Path) -> tuple[str, str | None]:
-    """Return the status of the run, and the command that continues an unfinished run or None."""
+    """Return the status of the run, and the command that continues the run. The command is None unless the run is
+    unfinished."""
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW, resume_command
 
     if any(one.phase == NEW for one in manifests):

@@ -149,8 +149,8 @@ class CommandGroup(TyperGroup):
 
 def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds options of a run to a command: the options in `names`, or all options if `names` is
-    empty. The command then gets a dictionary with the values on the command line as its first argument. If `unless` is
-    not "", the help shows `unless` as the default of each option except `ranks`."""
+    empty. The first argument of the command is then a dictionary with the values of these options on the command line.
+    If `unless` is not "", the help shows `unless` as the default of each option except `ranks`."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = get_type_hints(command, include_extras=True)

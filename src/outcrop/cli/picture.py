@@ -9,7 +9,7 @@ one side is much longer than the other side. Without stretching, the cells of su
 
 Movies are written frame by frame: GIF with Pillow, MP4 with a program ffmpeg. Only one frame is in memory.
 
-Pillow's own writer keeps all frames in memory until it writes them. `GifFile` therefore writes each frame at once:
+Pillow's own writer keeps all frames in memory until it writes them. `GifFile` therefore writes each frame immediately:
 
     header with the colour table | loop | frame 0 | frame 1 | ... | ;
 
@@ -206,9 +206,10 @@ def columns_of(panels: int) -> int:
 
 @dataclass(frozen=True)
 class PictureShape:
-    """The arrangement of panels in a figure. `panel` is the width and the height of a panel without its labels, and
-    `figure` is the width and the height of the figure, in inches. If `is_stretched` is true, cells are not drawn as
-    squares. If `has_bar_below` is true, the colour bar is below the panels, and otherwise at the right side."""
+    """The arrangement of panels in a figure. `panel` is the width and the height of a panel without its labels.
+    `figure` is the width and the height of the figure. All sizes are in inches. If `is_stretched` is true, cells are
+    not drawn as squares. If `has_bar_below` is true, the colour bar is below the panels, and otherwise at the right
+    side."""
 
     columns: int
     rows: int
@@ -368,7 +369,7 @@ class GifFile:
         self._table = Image.new("P", (1, 1))
         self._table.putpalette(table)
         self._file, self._is_first = file, True
-        self._duration_ms = max(20, round(1000 / frames_per_second))  # browsers show shorter frames too slowly
+        self._duration_ms = max(20, round(1000 / frames_per_second))  # browsers slow down frames of less than 20 ms
 
     def add(self, figure: Figure) -> None:
         from PIL.GifImagePlugin import getdata, getheader
@@ -452,7 +453,7 @@ def open_mp4(path: Path, program: str, frames_per_second: float) -> Iterator[Mov
 @contextlib.contextmanager
 def _beside(path: Path, option: str) -> Iterator[Path]:
     """Yield the path of a temporary file beside `path`. At the end, rename the file to `path`. If the caller fails,
-    remove the file. Other files than regular files, such as /dev/null, are written directly."""
+    remove the file. A file that is not a regular file, such as /dev/null, is written directly."""
     if path.exists() and not path.is_file():
         yield path
         return
@@ -492,8 +493,8 @@ def drawn(figure: Figure) -> Image:
 
 
 def find_ffmpeg() -> str:
-    """Return the path of a program ffmpeg: of the package imageio-ffmpeg, or on the PATH. Raises InputError if there
-    is none."""
+    """Return the path of a program ffmpeg, from the package imageio-ffmpeg or from a folder in PATH. Raises InputError
+    if no such program is found."""
     try:
         import imageio_ffmpeg
 

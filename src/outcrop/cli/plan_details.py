@@ -111,13 +111,14 @@ def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
 
 
 def advice(planned: Planned) -> str:
-    """Return one line about an order of the axes that is much faster, or "" if no order is much faster. A plan for
-    several ranks gets no advice, because ranks divide the y axis."""
+    """Return one line about an order of the axes with which the run is much faster, or "" if no such order exists. A
+    plan for several ranks gets no advice, because ranks divide the y axis."""
     problem, plan, guess = planned.problem, planned.plan, planned.plan.predicted
     is_waiting = guess.seconds > WAITING * guess.seconds_update > 0
     if planned.given or problem.is_part or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:
         return ""
-    # the update rate of the plan in cells per second, without the additional time at the edges of slabs and blocks
+    # the update rate of the plan in cells per second; the additional time at the edges of slabs and blocks does not
+    # count
     rate = problem.cells * problem.levels / guess.seconds_update * edge_factor(problem, plan.sizes)
 
     def roughly(one: Problem) -> float:

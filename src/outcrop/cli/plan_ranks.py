@@ -1,8 +1,8 @@
 """`outcrop plan --ranks`: plan a run of several ranks without starting the ranks. The plan assumes that each rank has
 its own machine. Each of these machines has the properties of this machine, or of the machine that `--machine` declares.
 
-To measure update rates on this machine, this module plans a run of one process on a grid that has as many rows as the
-largest part.
+To measure update rates on this machine, this module plans a run of one process. The grid of this run has as many rows
+as the largest part.
 
 `outcrop plan --ranks N --simulate` also simulates the time line of all ranks. This module returns the time line as
 text, as JSON and as a picture.

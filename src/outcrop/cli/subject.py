@@ -75,7 +75,7 @@ class Subject:
 
 def open_subject(where: Path, field: str | None, snapshots: str | None) -> Subject:
     """Return the subject in the file or run `where`: the snapshots with the name `snapshots`, or the committed values
-    of `field`. Without both names, this is the first field. Raises InputError for unknown names."""
+    of `field`. If neither name is given, the subject is the first field. Raises InputError for unknown names."""
     from outcrop.axes import NAMES
     from outcrop.run.inputs.initial import InputView, parse_source
     from outcrop.run.opening import open_run
@@ -145,7 +145,7 @@ def _of_snapshot(view: SnapshotView, number: int, index: Index) -> NDArray[Any]:
 
 
 def _axis(where: Coordinates | None, place: int, name: str, cells: int, first: float = 0, group: int = 1) -> Axis:
-    """Return the axis number `place`. Its first value is at cell `first` of the grid, which may be between two cells,
-    and its values are `group` cells apart."""
+    """Return the axis number `place`. The first value on this axis is at cell `first` of the grid. `first` may be a
+    position between two cells. The distance between two values is `group` cells."""
     origin, spacing, units = (where.origin[place], where.spacing[place], where.units) if where else (0.0, 1.0, "")
     return Axis(name, cells, origin + first * spacing, group * spacing, units)

@@ -4,8 +4,8 @@
 
     run-c1=0.05-dtype=float32.oc   run-c1=0.05-dtype=float64.oc   run-c1=0.1-dtype=float32.oc   ...
 
-The directory of each run is the directory of the options with the values in its name. All runs are checked before the
-first run begins. The runs are computed one after the other.
+The directory of each run is the directory that the options give, with the values of the run added to its name. All runs
+are checked before the first run begins. The runs are computed one after the other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FLAGS = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class Variant:
-    """One run of a sweep: the values that it changes, by their keys, and its options on the command line."""
+    """One run of a sweep: its values for the keys of --set, and its options on the command line."""
 
     values: Mapping[str, str]
     given: Mapping[str, Any]
@@ -130,7 +130,7 @@ def chosen_options(found: Sequence[Variant]) -> list[RunOptions]:
         with naming(one):
             every.append(options.run_options(one.given))
     names = [_suffix(one, number) for number, one in enumerate(found, start=1)]
-    if len(set(names)) < len(names):  # values that differ only in characters that names of files do not have
+    if len(set(names)) < len(names):  # values that differ only in characters that file names cannot contain
         names = [f"{name}-{number}" for number, name in enumerate(names, start=1)]
     return [replace(one, directory=_derived(one.directory, name)) for one, name in zip(every, names, strict=True)]
 

@@ -113,10 +113,10 @@ class Server:
         return list(self._layers)
 
     def follow(self) -> bool:
-        """Show the values and the snapshots of the last commit. Return True if this commit is new. If the browser shows
-        the newest snapshot, the browser then shows the newest snapshot of this commit. All other settings that the user
-        has chosen in the browser stay. Raises InputError if another run has replaced the run, and all errors of
-        `oc.open`."""
+        """Show the values and the snapshots of the last commit. Return True if this commit is new. If the browser
+        showed the newest snapshot of the previous commit, it now shows the newest snapshot of this commit. All other
+        settings that the user has chosen in the browser stay. Raises all errors of `oc.open`, and InputError if another
+        run has replaced the run."""
         simulation = _opened(self._where)
         commit, before = _commit_of(simulation), self._commit
         if commit == before:
@@ -185,7 +185,7 @@ class _Shown:
         self._earlier_shader, self._shader = self._shader, shader_of(subject, self._range)
 
     def update(self, layer: Any) -> None:
-        """Change a layer in the browser, but keep a program for the colours that the user has written."""
+        """Change a layer in the browser. If the user has written a program for the colours, keep this program."""
         layer.source = self._source
         if layer.shader == self._earlier_shader:
             layer.shader = self._shader
@@ -199,7 +199,7 @@ def _opened(where: Path) -> Simulation:
 
 
 def _commit_of(simulation: Simulation) -> tuple[str, tuple[Any, ...]]:
-    """Return a text that identifies the run, and values that differ between its commits."""
+    """Return a text that identifies the run, and values that are different after each commit."""
     reader = simulation.reader()
     assert reader is not None  # the run is on disk
     manifest = reader.manifest
@@ -227,8 +227,8 @@ def _require_port(port: int) -> None:
 
 
 def _arrange(neuroglancer: Any, state: Any, subjects: Sequence[Subject]) -> None:
-    """Show the middle of the first subject, as large as the window allows, and the controls of its colours. In the
-    first panel, x is horizontal and y is vertical."""
+    """Show the middle of the first subject, as large as the window of the browser allows, and the controls of its
+    colours. In the first panel, x is horizontal and y is vertical."""
     first, axes = subjects[0], _x_first(subjects[0])
     state.dimensions = _dimensions(neuroglancer, subjects)
     names, now = list(state.dimensions.names), _newest(subjects)
@@ -370,8 +370,8 @@ def _space_of(subject: Subject) -> tuple[list[str], list[str], list[float]]:
 
 
 def _in_si(units: str) -> tuple[str, float]:
-    """Return the SI unit without prefix, and the factor of the prefix, for units such as "km". Neuroglancer knows no
-    other units, so the result for other units is "" and 1."""
+    """Return the SI unit without prefix, and the factor of the prefix, for units such as "km". Neuroglancer knows only
+    SI units, so the result for all other units is "" and 1."""
     for unit in SI_UNITS:
         if units.endswith(unit) and (factor := PREFIXES.get(units.removesuffix(unit))) is not None:
             return unit, factor

@@ -205,11 +205,11 @@ def _distance(member: tuple[Offset, int]) -> tuple[object, ...]:
 class Adjoint:
     """The adjoint of a stencil, and the meaning of its fields.
 
-    `adjoints` maps the name of each updated field, and names of previous values such as "u.previous", to the name of
-    the field that holds the adjoint. This field may hold a multiple of the adjoint of a field "u". Then `scales` maps
-    "u" to the program that computes the factor. `values` contains a program for each adjoint that no field holds, for
-    example because a field holds only a multiple of the adjoint. Each program reads fields of `stencil`, only in the
-    cell for which it computes a value.
+    `adjoints` is a dictionary. Its keys are the names of updated fields, such as "u", and of previous values, such as
+    "u.previous". Each value is the name of the field that holds the adjoint. This field may hold a multiple of the
+    adjoint of a field "u". Then `scales` maps "u" to the program that computes the factor. `values` contains a program
+    for each adjoint that no field holds, for example because a field holds only a multiple of the adjoint. Each program
+    reads fields of `stencil`, only in the cell for which it computes a value.
 
     `gradients` maps names in `wrt` to names of fields. For a static field, the values of the named field are the
     gradient. For a parameter, the named field has the contribution of each cell, and the gradient is the sum over all
@@ -217,10 +217,11 @@ class Adjoint:
     belongs to the step that the adjoint has reversed last. If a name in `wrt` does not affect the updates, it is left
     out.
 
-    `sources` maps the name of each field that has sources to the name of a gradient field. The values of the gradient
-    field are the gradients with respect to the sources of the step. There are two cases. If the last stage of a step
-    updates the field with sources, the adjoint of this field is the gradient field. In this case, the gradient field
-    must be read before the step of the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
+    `sources` is a dictionary. Its keys are the names of the fields that have sources, and its values are the names of
+    gradient fields. The values of a gradient field are the gradients with respect to the sources of the step. There are
+    two cases. If the last stage of a step updates the field with sources, the adjoint of this field is the gradient
+    field. In this case, the gradient field must be read before the step of the adjoint. Otherwise, a stage of the
+    adjoint writes the gradient field.
 
     `history` maps names of read-only fields to values of the forward step. The fields must contain these values, which
     are different in each step. `edges` maps the name of each edge field to an axis (0 for z). Along this axis, the edge
@@ -246,11 +247,12 @@ def adjoint_of(
 ) -> Adjoint:
     """Return the adjoint of one step of `stencil` on a grid with this boundary.
 
-    The gradients with respect to the static fields, parameters and signals in `wrt` are computed. `sources` names the
-    updated fields that have sources. In each step, sources act after the last update of their field. The adjoint of the
-    state is always computed. If `is_scaled` is false, each field holds an adjoint itself, and not a multiple of the
-    adjoint. This is necessary if the factor is 0 in some cells, because the adjoint cannot be computed from its
-    multiple there. Raises InputError for unknown names, and for an adjoint that no kernel can compute.
+    The gradients with respect to the static fields, parameters and signals in `wrt` are computed. `sources` contains
+    the names of the updated fields that have sources. In each step, sources act after the last update of their field.
+    The adjoint of the state is always computed. If `is_scaled` is false, each field holds an adjoint itself, and not a
+    multiple of the adjoint. This is necessary if the factor is 0 in some cells, because in these cells the adjoint
+    cannot be computed from its multiple. Raises InputError for unknown names, and for an adjoint that no kernel can
+    compute.
     """
     return _Derivation(stencil, wrt, boundary, sources, is_scaled).result()
 
@@ -377,8 +379,8 @@ class _Derivation:
     ) -> dict[int, int]:
         """Append the adjoint of a field, and the adjoint of its previous value, to the tape of `gather`. An adjoint
         that the stage does not change is not appended. The values at the positions `more` on this tape are added to the
-        adjoint of the field. Return a mapping from numbers of fields to positions on the tape. For each field that
-        holds a changed adjoint, the position is the position of the new adjoint."""
+        adjoint of the field. Return a mapping. Its keys are the numbers of the fields that hold a changed adjoint, and
+        its values are the positions of the new adjoints on the tape."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))
@@ -405,7 +407,8 @@ class _Derivation:
     # --- adjoints that a program computes ----------------------------------------------------------------------------
 
     def _values(self) -> dict[str, Program]:
-        """Return a dictionary from the names of the adjoints that no field holds to their programs."""
+        """Return a dictionary with the programs of the adjoints that no field holds. The keys are the names of these
+        adjoints."""
         found: dict[str, Program] = {}
         for field, scale in self.scales.items():
             tape = Tape()
@@ -428,8 +431,9 @@ class _Derivation:
         return core
 
     def _scales(self) -> dict[int, Program]:
-        """Return the factor of each adjoint that is read at neighbours only as a product with this factor. A factor
-        depends only on parameters, and on static fields in the same cell. The keys are the numbers of the fields."""
+        """Some adjoints are read at neighbours only as a product with a factor. Return the factors of these adjoints. A
+        factor depends only on parameters, and on static fields in the same cell. The keys are the numbers of the
+        fields."""
         found: dict[int, Program | None] = {}
         far: set[int] = set()
         for stage in self.stencil.stages:
@@ -453,8 +457,8 @@ class _Derivation:
 
     def _factor(self, tape: Tape, core: int, seed: int) -> Program | None:
         """Return a program that computes the factor by which a core multiplies the adjoint `seed`. Return None if the
-        factor is the same for all cells, or if it depends on values other than parameters and static fields in the same
-        cell."""
+        factor is the same for all cells. Also return None if the factor depends on values other than parameters and
+        static fields in the same cell."""
 
         found: dict[int, int] = {seed: tape.constant(1.0)}  # the factor of each operation that is a multiple of `seed`
         for place in range(seed + 1, core + 1):

@@ -53,8 +53,8 @@ class Kernel:
 
 
 def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto", boundary: Boundary = FIXED) -> Kernel:
-    """Compile `stencil` for `dtype`, or load its kernel from the cache. Raises InputError if this processor does not
-    have the instruction set `isa`, or if no C compiler is found."""
+    """Compile `stencil` for `dtype`, or load its kernel from the user's cache. Raises InputError if this processor does
+    not have the instruction set `isa`, or if no C compiler is found."""
     chosen = available_isas()[0] if isa == "auto" else isa
     if chosen not in available_isas():
         raise InputError(f"vectors {chosen!r} are not available here; there are {', '.join(available_isas())}")

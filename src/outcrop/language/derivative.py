@@ -18,8 +18,8 @@ the derivative of b. A selection has the derivative of the operand that it selec
 is 0 for a <= 0.
 
 An operand that a selection does not select has the derivative 0, even if this operand is infinite or NaN. For this
-purpose, a product with a selection between a value and 0 becomes a selection between the product and 0, and a product
-with a sum of such selections is 0 where the sum is 0.
+purpose, a product with a selection between a value and 0 becomes a selection between the product and 0. A product with
+a sum of such selections is 0 where the sum is 0.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ class Tape:
         return False
 
     def product_inside(self, a: int, b: int) -> int:
-        """Return the position of a * b. If b is a selection between a value and 0, or a sum of such selections, the
-        product is 0 where b is 0, even if a is infinite or NaN there."""
+        """Return the position of a * b. Assume that b is a selection between a value and 0, or a sum of such
+        selections. Then the product is 0 in each cell where b is 0, even if a is infinite or NaN in this cell."""
         if ZERO in (a, b):
             return ZERO
         if (found := self.selection(b)) is not None:
@@ -186,9 +186,9 @@ class Tape:
     def copy(
         self, program: Program, load: Callable[[Load], int], wanted: Sequence[int] | None = None
     ) -> dict[int, int]:
-        """Append the operations of another program at the positions `wanted`, and all operations that these operations
-        need. If `wanted` is None, append all operations. The function `load` appends the loads. Return a mapping from
-        the old to the new positions."""
+        """Append the operations that another program has at the positions `wanted`, and all operations that these
+        operations need. If `wanted` is None, append all operations. The function `load` appends the loads. Return a
+        mapping from the old to the new positions."""
         needed = set(range(len(program.operations)) if wanted is None else wanted)
         for place in reversed(range(len(program.operations))):
             operation = program.operations[place]
@@ -307,8 +307,8 @@ def _order(operation: Apply, at: Mapping[int, int]) -> tuple[int, int]:
 
 
 def _slopes(tape: Tape, operation: Apply, at: Mapping[int, int], place: int) -> list[int]:
-    """Return, for each operand of an operation, the position on the tape of the partial derivative with respect to this
-    operand. The result is empty for an operation that selects one of its operands."""
+    """For each operand of an operation, return the position of a partial derivative on the tape. The derivative is with
+    respect to this operand. The result is empty for an operation that selects one of its operands."""
     places, result = [at[i] for i in operation.operands], at[place]
     one = tape.constant(1.0)
     match operation.operator:

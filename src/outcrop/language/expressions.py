@@ -55,7 +55,8 @@ class Expressions:
 
     @cached_property
     def rows(self) -> dict[Row, list[int]]:
-        """A mapping from each row that is read to its offsets in x. The rows are in the order of their numbers."""
+        """A mapping. The keys are the rows that the program reads, and the values are the offsets in x at which it
+        reads them. The rows are in the order of their numbers."""
         rows: dict[Row, list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset

@@ -2,15 +2,15 @@
 
 A row is updated as whole aligned vectors. The inner loop updates one row, or the same row of two planes, or two rows of
 two planes. A loop that updates several rows together loads each vector of a neighbouring row once, and uses the vector
-for all updated rows. But such a loop needs more registers. The fastest loop depends on the stencil, the processor and
-the length of rows. So the caller chooses the loop, and the tuner measures each choice. The loop over planes is inside
-the loop over rows. So if the update of the next plane needs the same rows, these rows are still in the first-level
-cache.
+for all updated rows. But such a loop needs more registers than a loop that updates one row. The fastest loop depends on
+the stencil, the processor and the length of rows. So the caller chooses the loop, and the tuner measures each choice.
+The loop over planes is inside the loop over rows. So if the update of the next plane needs the same rows, these rows
+are still in the first-level cache.
 
 While an inner loop updates its rows, the loop can prefetch another row, one cache line in each iteration. The caller
 lists the rows that the next planes need (`prefetch` in kernel.h).
 
-At both ends of a row, the results of whole vectors are wrong, because these results ignore the boundary. So the right
+At both ends of a row, the results of whole vectors are wrong, because these results ignore the boundary. So the correct
 values of the ends are stored after the whole vectors. Cells of a fixed rim get their old values. Cells that need values
 beyond the grid are computed one by one. Padding is set to zero. The values for the ends are computed or saved before
 the row is stored, because a field may be updated in place:
@@ -28,8 +28,8 @@ made from two of these vectors by a shift of lanes. So no load is unaligned:
 
 Vectors are extensions of GCC and Clang (`vector_size`, `__builtin_shufflevector`). Without vectors, the same
 expressions are written for single cells in plain C. Operations that do not depend on the cell are computed as scalars
-before the loop. Functions of such values, such as exp of a parameter, are computed once per call of the kernel, because
-one function takes as long as the update of many cells.
+before the loop. Functions of such values, such as exp of a parameter, are computed once per call of the kernel. One
+function takes as long as the update of many cells.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def vector_types(c_type: str, lanes: int) -> Iterator[str]:
 def _blocks(stencil: Stencil, lanes: int) -> list[tuple[int, int]]:
     """Return one pair for each loop of the kernel: the numbers of rows and of planes that the loop updates together.
     The first loop updates one row of one plane."""
-    if lanes == 1:  # the compiler cannot vectorise larger loops
+    if lanes == 1:  # the compiler cannot vectorise loops over several rows
         return [(1, 1)]
     return [(1, 1), (1, 2), *([(2, 2)] if max(stencil.radii) <= 1 and stencil.ndim == 3 else [])]
 
@@ -262,8 +262,8 @@ class _StageWriter:
         yield "  }"
 
     def _block_function(self) -> Iterator[str]:
-        """Yield the function with the signature of a kernel. If too few rows remain for a loop, a loop that updates
-        fewer rows together updates the remaining rows."""
+        """Yield the function with the signature of a kernel. If too few rows remain for one loop, another loop for
+        fewer rows updates the remaining rows."""
         calls = {code.rows_at_once * code.planes_at_once: f"call_{self.number}_{code.name}" for code in self.loops}
         yield f"void {symbol(self.number)}(const struct outcrop_block *b) {{"
         if self.once:

@@ -27,8 +27,9 @@ from outcrop.language.stencil import Stencil
 def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
     """Return the forward stencil with a field for each hoisted value, and the adjoint that reads these fields.
 
-    Return both arguments unchanged if no sum over neighbours can be hoisted. Also return them unchanged if hoisting
-    would keep more values in memory for the adjoint step, because such values need most of the memory of a run.
+    Return both arguments unchanged if no sum over neighbours can be hoisted. Also return both arguments unchanged if
+    hoisting would increase the number of values in memory for the adjoint step. Such values need most of the memory of
+    a run.
     """
     found = _Hoisting(stencil, adjoint)
     if not found.values or found.waiting_after > found.waiting_before:

@@ -193,11 +193,11 @@ def assemble(
 def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
     """Return `stencil` with a second field `u_tangent` for each updated field `u`: the change of `u` to first order.
 
-    `wrt` names static fields, parameters and signals that also change. The changes of these fields and scalars are
-    inputs of the new stencil. For a field `v`, the input is a static field `v_tangent`. For a parameter or signal `dt`,
-    the input is a parameter or signal `dt_tangent`. The initial value of `u_tangent` is the change of the initial value
-    of `u`. The new parameters have the default 0. A source in `u_tangent` is the change of a source in `u`, because
-    each source acts only on the field that it names.
+    `wrt` contains the names of the static fields, parameters and signals that also change. The changes of these fields
+    and scalars are inputs of the new stencil. For a field `v`, the input is a static field `v_tangent`. For a parameter
+    or signal `dt`, the input is a parameter or signal `dt_tangent`. The initial value of `u_tangent` is the change of
+    the initial value of `u`. The new parameters have the default 0. A source in `u_tangent` is the change of a source
+    in `u`, because each source acts only on the field that it names.
 
     At points without a derivative, a one-sided derivative is used (derivative.py). Raises InputError for unknown names,
     and for a stencil that no kernel can compute.

@@ -178,8 +178,8 @@ def lower(
     ndim: int | None = None,
 ) -> Program:  # fmt: skip
     """Make the program that computes `expressions`. Raises InputError if no kernel can compute a term. The message
-    contains `where` and the term. If `ndim`, the number of axes of the grid, is None, expressions cannot contain
-    positions."""
+    contains `where` and the term. `ndim` is the number of axes of the grid. If `ndim` is None, expressions cannot
+    contain positions."""
     builder = _Builder(where, fields, scalars, ndim)
     results = tuple(builder.visit(expression) for expression in expressions)
     return Program(tuple(builder.tape.operations), results)

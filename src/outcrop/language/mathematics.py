@@ -150,7 +150,7 @@ def _applied(operator: str, parts: Sequence[_Formula]) -> _Formula:
 
 
 def _later(part: _Formula, strength: int) -> str:
-    """Return an operand after an operator. A leading minus needs brackets there."""
+    """Return an operand after an operator. If the operand begins with a minus, it gets brackets."""
     return rf"\left({part.text}\right)" if part.text.startswith("-") else part.at_least(strength)
 
 

@@ -57,8 +57,8 @@ class Constant:
 
 @dataclass(frozen=True)
 class CellIndex:
-    """The index of the updated cell along an axis of the engine (0 for z): 0 for the first cell of the grid. In the
-    part of a rank, indices are still those of the whole grid."""
+    """The index of the updated cell along an axis of the engine. Axis 0 is z. The first cell of the grid has the index
+    0. In the part of a rank, indices are still those of the whole grid."""
 
     axis: int
 
@@ -322,9 +322,9 @@ class Storage:
     """Describes how the values of one field are stored.
 
     `is_static` is true if no stage updates the field. `is_double` is true if the field has two copies, which are
-    written alternately. Two copies are needed if the update of a neighbour, or a later stage, still reads the old value
-    of a cell after the cell is updated. `history` is the number of values that a step needs: 1 for only the newest
-    value, 2 for the newest and the previous value.
+    written alternately. Two copies are needed if the old value of a cell is still read after the update of the cell.
+    The update of a neighbour or a later stage may read this value. `history` is the number of values that a step needs:
+    1 for only the newest value, 2 for the newest and the previous value.
     """
 
     is_static: bool

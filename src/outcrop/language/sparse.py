@@ -127,8 +127,8 @@ class SourceFactor:
 
 @dataclass(frozen=True, eq=False)
 class Injection:
-    """Sources. Each step t adds values to the field, right after the last stage that updates the field. The outer loop
-    is over the points p, and the inner loop is over the corners k:
+    """Sources. Each step t adds values to the field, directly after the last stage that updates the field. The outer
+    loop is over the points p, and the inner loop is over the corners k:
 
         field[cells[p, k]] += dtype(weights[p, k] * values[t, p])
 

@@ -1,12 +1,12 @@
-"""Analyse the stability of a stencil by von Neumann's method. The result is the factor by which the worst wave, the
-wave that grows fastest, grows in each step. A stencil that is not linear is analysed near a uniform state.
+"""Analyse the stability of a stencil by von Neumann's method. The worst wave is the wave that grows fastest. The result
+is the factor by which this wave grows in each step. A stencil that is not linear is analysed near a uniform state.
 
 For a plane wave exp(i k x), the value of each load is the value of the field in the updated cell, times a complex
 number. So for each wave number k, a whole step with its stages and previous values is one matrix (J. von Neumann and R.
 D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The step is stable if all eigenvalues of these amplification matrices have
 a magnitude of at most one. Wave numbers are sampled on a lattice. The lattice contains 0 and the shortest waves of the
-grid, because the usual stencils have their extreme eigenvalues there. Read-only fields are treated as uniform. So a
-caller analyses several states, one for each extreme value of these fields.
+grid, because the usual stencils have their extreme eigenvalues at these wave numbers. Read-only fields are treated as
+uniform. So a caller analyses several states, one for each extreme value of these fields.
 
 The linear part of a program gives the weight of each load in each result:
 
@@ -213,7 +213,7 @@ def _quotient(a: float, b: float) -> float:
 class Limit:
     """The parameter that decides whether a step is stable. A stencil that is not linear is linearised at `state`.
     Values of the parameter up to the limit are stable. If `is_minimum` is true, values from the limit upwards are
-    stable, and smaller values are not."""
+    stable, and values below the limit are not stable."""
 
     parameter: str = "dt"
     is_minimum: bool = False
@@ -272,7 +272,8 @@ def numerical_growth(
         parts = ({**values, step: part * given} for part in (_SMALL, _SMALL / 2))
         smaller = [_moduli(stencil, one, state, cell, shape) for one in parts]
         first, second = (one[1] if one is not None else np.array(math.nan) for one in smaller)
-        # The difference of two small steps is used, because a growth that does not vanish with dt is not a rate.
+        # The rate comes from the difference between the growth in two small steps, because a growth that does not
+        # vanish with dt is not a rate.
         rates = (first - second) / (abs(given) * _SMALL / 2)
         if rates.shape != moduli.shape or not np.isfinite(rates).all():
             return worst
@@ -399,7 +400,7 @@ def largest_step(
     if not states or None in found:
         return None
     worst: list[State] = []
-    while True:  # usually, one state is the worst for each step, so the limit of few states is the limit of all
+    while True:  # usually, the worst state is the same for all steps, so few states give the limit of all states
         worst.append(states[max(range(len(states)), key=lambda i: found[i] or 0.0)])
         step = _bisect(is_stable, begin, one.is_minimum)
         if len(worst) == len(states):
@@ -419,7 +420,7 @@ def largest_step(
 
 
 def _only_tolerated(excess: Callable[[float], float], step: float, stencil: Stencil) -> bool:
-    """Return True if steps below the limit `step` are unstable, too, but grow by less than the tolerance for rounding.
+    """Return True if steps below the limit `step` are unstable, too, but only by less than the tolerance for rounding.
     `excess` returns the growth of a step beyond 1. In contrast to rounding errors, this growth depends on the step."""
     half, small = excess(step / 2), excess(step / 64)
     return half > (max_growth(stencil) - 1) / 5 and small < half / 4
@@ -468,9 +469,9 @@ class Extremes:
         self._found: dict[tuple[str, bool], tuple[float, dict[str, float]]] = {}
 
     def add(self, planes: Mapping[str, NDArray[Any]]) -> None:
-        """Add cells. For each field, `planes` contains an array with the values of these cells. All arrays have the
-        same shape. Fields that were not given to the constructor are ignored. If a field has no array, it has no values
-        in `states`. An example is a state that an adjoint run reads."""
+        """Add cells. For each field, `planes` contains an array with the values of the field in these cells. All arrays
+        have the same shape. Fields that were not given to the constructor are ignored. If a field has no array, it has
+        no values in `states`. An example is a state that an adjoint run reads."""
         planes = {name: planes[name] for name in self._fields if name in planes}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():

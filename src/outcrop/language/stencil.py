@@ -180,9 +180,9 @@ class Stencil(Described):
 
     @cached_property
     def older_values(self) -> dict[str, tuple[str, int]]:
-        """A mapping of the fields that keep older values of another field, such as `u_back2`. Each value is the name of
-        the other field and the number of updates back. If such a field has no initial values, it starts as a copy of
-        the other field."""
+        """A mapping. Each key is the name of a field, such as `u_back2`, that keeps older values of another field. Each
+        value is the name of the other field, and the number of updates back. If such a field has no initial values, it
+        starts as a copy of the other field."""
         numbers, found = {field.name: number for number, field in enumerate(self.fields)}, dict[str, tuple[str, int]]()
         for name in numbers:
             for back in range(1, MAX_BACK + 1):

@@ -48,7 +48,7 @@ class Parameter(NotANumber, sympy.Symbol):  # type: ignore[misc]
 
     def _hashable_content(self) -> tuple[Any, ...]:
         # SymPy's cache returns an existing symbol that is equal to the new symbol. Therefore the default is a part of
-        # the comparison. Otherwise the cache could return a parameter of another stencil that has another default.
+        # the comparison. Otherwise the cache could return the parameter of another stencil, with a different default.
         return (*super()._hashable_content(), self.default)
 
 

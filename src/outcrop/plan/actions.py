@@ -215,9 +215,9 @@ class Write:
 @dataclass(frozen=True, slots=True)
 class Check:
     """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This action is needed for cells that
-    another rank updates although they are in the rank's own rows. If the array is `source`, the cells have the values
-    that were read from the source. In this case, the action also adds cells of the static fields to the checksums of
-    the static fields. If the array is `target`, the cells are at the last level.
+    another rank updates although this rank owns them. If the array is `source`, the cells have the values that were
+    read from the source. In this case, the action also adds cells of the static fields to the checksums of the static
+    fields. If the array is `target`, the cells are at the last level.
 
     In a block that only sends, the action checks whole planes that were read from the array `source` or `statics`. The
     action compares the checksums of these planes with the stored checksums immediately."""

@@ -430,10 +430,10 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """Describes the cells of a ring that one level reads. Level `wanted` must be the last level that has written these
-    cells. If `moves` is true, `wanted` grows with the number of the level. The equivalent level that comes n levels
-    later then reads cells that level `wanted + n` has written. If `beside` is true, the level also reads neighbouring
-    cells."""
+    """Describes the cells that one level reads from a ring. Level `wanted` must be the last level that has written
+    these cells. If `moves` is true, `wanted` grows with the number of the level. The equivalent level that comes n
+    levels later then reads cells that level `wanted + n` has written. If `beside` is true, the level also reads
+    neighbouring cells."""
 
     field: int
     ring: int

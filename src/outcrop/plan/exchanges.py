@@ -20,9 +20,9 @@ A rank performs its actions in order. Some actions of a rank wait for messages:
     Update           also waits for the rows of all planes that it reads
     Commit           waits for all messages
 
-The executor may wait for fewer rows than this list says. For example, the executor does not wait for rows of a
-neighbour before it updates a trapezoid, because a trapezoid needs no rows of neighbours (schemes/split_tiling.py). The
-proof waits for every event for which the executor waits.
+The executor may wait for fewer rows than this list says. For example, the executor updates a trapezoid without waiting
+for rows of a neighbour, because a trapezoid needs no such rows (schemes/split_tiling.py). The proof waits for every
+event for which the executor waits.
 
 A wait of a rank depends only on the numbers of planes that its neighbours have begun to send and to receive. These
 numbers never decrease. So if one order of events completes the pass, every order completes the pass. The proof
@@ -204,7 +204,7 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     firsts = 0, 0  # the numbers of plane 0 in the current block: for updated fields, for static fields
 
     def wait(index: int, directions: Sequence[int], is_static: bool, end: int) -> None:
-        """Add waits for all planes below `end` whose rows the rank has begun to send or receive."""
+        """Add a step that waits for all planes below `end` whose rows the rank has begun to send or receive."""
         first = firsts[is_static]
         for direction in directions:
             for job in reversed(jobs.get((direction, is_static), ())):
@@ -223,8 +223,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
                 first = blocks.setdefault(action, len(blocks)) * problem.planes
                 firsts = first, first
             else:
-                # In a block that only sends, a plane gets the number of the previous plane in its slot. This number
-                # makes each action that uses the slot for a later plane wait until the plane has been sent.
+                # In a block that only sends, a plane gets the number of the previous plane in its slot. Because of this
+                # number, an action that uses the slot for a later plane waits until the plane has been sent.
                 back = planes if action.only_sends else (0, 0)
                 firsts = action.shift - back[0], action.shift - back[1]
         elif isinstance(action, Read | Write) and action.array in FACES:

@@ -143,8 +143,9 @@ class WayChoice:
 class Limits:
     """The memory and the disk for a gradient. `memory_forward_bytes` and `memory_adjoint_bytes` are the budgets of the
     two runs. The plan of the forward run has the scheme `scheme` and the sizes `given`. The history may take
-    `disk_bytes`, for the reason `disk_why`, such as "12 GiB are free". If parts of the forward run are repeated, the
-    replay also needs space, and the history may take only `replay_disk_bytes`. A limit that is not known is None."""
+    `disk_bytes`. `disk_why` is the reason for this limit, such as "12 GiB are free". If parts of the forward run are
+    repeated, the replay also needs space, and the history may take only `replay_disk_bytes`. A limit that is not known
+    is None."""
 
     memory_forward_bytes: int
     memory_adjoint_bytes: int
@@ -171,7 +172,7 @@ def intervals(steps: int) -> tuple[int, ...]:
 def choose_way(
     ways: Sequence[Way], machine: Machine, limits: Limits, rates: Rates, is_rough: bool = False
 ) -> WayChoice:
-    """Choose the way with the shortest predicted time. The result gives, for each way, the reason why the way is chosen
+    """Choose the way with the shortest predicted time. For each way, the result gives the reason why the way is chosen
     or rejected. If two ways take the same time, the way with the smaller history is chosen. If `is_rough` is true, no
     plans are made, and the times come from formulas.
     """

@@ -16,7 +16,7 @@ updates of all steps of a pass. Each state becomes a separate field, which only 
 holds only a few planes. These planes are read later than the planes of other fields (`FieldPlan.ahead`).
 
 A history with every state takes much space on the disk. With recomputation, the history has only every k-th state. The
-first levels of a pass compute the states between two kept states again. These levels are called the lead. Then the pass
+first levels of a pass recompute the states between two kept states. These levels are called the lead. Then the pass
 goes back through k steps:
 
     history   state t - k                                              state t
@@ -163,7 +163,7 @@ class Values:
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
         """Return the value of a field before a stage of a forward step. If `age` is -1, return the value after the
         stage. If no stage reads the field, the older value of the field is not kept. In this case, return the older
-        value of the companion. The companion is a field that the stage reads and that any stage updates.
+        value of the companion. The companion is an updated field that the stage reads.
         """
         assert self.forward is not None
         if age >= 0:
@@ -326,8 +326,8 @@ def usable(states: list[int], slots: int) -> int:
 
 
 def sweep(states: list[int], number: int, slots: int) -> tuple[int, ...]:
-    """Return the states that a sweep from the newest of `states` to the state `number` keeps. The last state that the
-    sweep keeps is `number`. `states` contains all states that exist. At least one slot must be free."""
+    """A sweep goes from the newest of `states` to the state `number`. Return the states that the sweep keeps. The last
+    of these states is `number`. `states` contains all states that exist. At least one slot must be free."""
     begin = states[-1]
     return tuple(begin + one for one in _places(number + 1 - begin, slots + 1 - len(states)))
 

@@ -51,8 +51,9 @@ NARROW_BLOCK_COST = 0.3
 class StorageRates:
     """The bandwidths of the storage in bytes per second. The mixed bandwidth is measured with equal numbers of reads
     and writes at the same time, and counts the bytes of reads and writes together. A flush takes `seconds_flush`. The
-    first write to a part of a new file can be slower than later writes, because the file system must record that this
-    part is in use. `first_write_bytes_per_second` is the rate of first writes, or None if this rate is unknown."""
+    first write to a part of a new file can be slower than later writes. The reason is that the file system must record
+    that this part is in use. `first_write_bytes_per_second` is the rate of first writes, or None if this rate is
+    unknown."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float

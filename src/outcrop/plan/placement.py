@@ -20,7 +20,7 @@ The search is exact and depth first. The search skips every branch that cannot b
 found so far. After MAX_BRANCHES branches, the search stops and returns the best placement found so far. In this case,
 `is_best` is false.
 
-The static fields of a run, which no stage updates, have two possible places:
+No stage updates the static fields of a run. These fields have two possible places:
 
     `memory`   Only the first pass reads the static fields. After that, the static fields stay in memory, so less
                memory is left for other fields.

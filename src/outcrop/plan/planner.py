@@ -137,7 +137,7 @@ def best_steps(
 
 def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list[Scheme]:
     """Return a list with the scheme `scheme`, restricted to the sizes `given`. For "auto", return all schemes that can
-    run the problem and check all data from disk.
+    run the problem and that check all data from disk.
 
     Raises InputError for an unknown name, and for a scheme that cannot run the problem or does not have these sizes.
     """

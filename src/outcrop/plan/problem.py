@@ -27,7 +27,7 @@ DIRECT_BYTES = 4096
 def chunk_rows(rows: Sequence[int]) -> int:
     """Return the number of rows of a chunk, if each part can be one chunk of a Zarr array. If this is not possible,
     return 0. `rows` has the numbers of rows of all parts. All chunks of an array have the same number of rows. Only the
-    last chunk can have rows beyond the end of the array, so only the last part can have fewer rows than the other
+    last chunk can have rows beyond the end of the array. So only the last part can have fewer rows than the other
     parts."""
     first, last = rows[0], rows[-1]
     return first if last <= first and all(one == first for one in rows[:-1]) else 0
@@ -48,8 +48,8 @@ class FieldPlan:
     """The properties of a field that affect a plan.
 
     `is_static`: no stage updates the field. `is_double`: the field has two copies in memory, which are written
-    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: each step changes the
-    copy that holds the newest value. `name`: the user's name for the field.
+    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: after each step, the
+    other copy holds the newest value. `name`: the user's name for the field.
 
     `history`: the name of the field in the forward run, or "" if the values do not come from a forward run
     (history.py). `state`: the number of steps from this state to the newest state that a pass reads. `later`: the
@@ -322,7 +322,7 @@ class Problem:
     @cached_property
     def kernel_sides(self) -> tuple[tuple[str, str], ...]:
         """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. The
-        results are still right, because no update uses the values that the kernel computes at a side with a
+        results are still correct, because no update uses the values that the kernel computes at a side with a
         neighbouring rank."""
         return tuple((_kernel_side(low), _kernel_side(high)) for low, high in self.sides)
 

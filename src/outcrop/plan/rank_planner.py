@@ -100,8 +100,8 @@ class Shared:
     block_y: int
 
     def with_given(self, given: GivenSizes, part: Problem) -> GivenSizes:
-        """Return the sizes `given`, with the sizes of this object that the scheme uses. `part` is the problem of a
-        rank."""
+        """Return the sizes `given`, together with those sizes of this object that the scheme uses. `part` is the
+        problem of a rank."""
         undivided = part.shape[1] if part.is_part and part.block_order else None
         sizes = {"bt": self.steps, "slab": self.slab, "by": self.block_y or given.by or undivided}
         known = find_scheme(self.scheme).sizes
@@ -298,9 +298,9 @@ def choose_ranks(
     given: GivenSizes = FREE,
     parts_z: int = 1,
 ) -> ChosenRanks:
-    """Choose the cut of a grid and the plans of `ranks` ranks with equal machines that have the lowest predicted time.
-    The planes are divided into `parts_z` parts. Each rank has `budget_bytes` of memory. `update_rate` returns the
-    update rates for the problem of a rank.
+    """Choose the cut of a grid and the plans of `ranks` ranks with equal machines. The predicted time of the ranks is
+    the shortest of all choices. The planes are divided into `parts_z` parts. Each rank has `budget_bytes` of memory.
+    `update_rate` returns the update rates for the problem of a rank.
 
     Raises InputError if a rank would have too few rows, for an unknown scheme and for impossible sizes. Raises
     BudgetError if the budget of a rank is too small. Both messages name possible values.

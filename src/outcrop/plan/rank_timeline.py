@@ -76,8 +76,8 @@ class RankTimeline:
 
     `end` is the time at which the rank has committed its last pass. `update` is the time of updates, with their random
     delays. `twice` is the part of `update` that the rank needs for rows of its neighbours. `faces`, `disk` and `commit`
-    are times of waiting: for messages of neighbours, for reads and flushes of the disk, and for the commits of other
-    ranks. `spans` has the periods of the first ranks, for a picture."""
+    are times of waiting. `faces` is for messages of neighbours, `disk` is for reads and flushes of the disk, and
+    `commit` is for the commits of other ranks. `spans` has the periods of the first ranks, for a picture."""
 
     end: Numbers
     update: Numbers

@@ -1,7 +1,8 @@
 """This module skips repetitions of actions in the proof of a plan (validate.py).
 
-A period is a group of actions that is repeated. Each repetition applies to planes that are higher by a fixed number of
-planes. The proof performs one period after the other, until two successive periods have the same effect:
+A period is a group of actions that is repeated. Each repetition applies to planes that are a fixed number of planes
+higher than the planes of the previous repetition. The proof performs one period after the other, until two successive
+periods have the same effect:
 
     actions   |  begin  | period | period | period | ... | period |  end  |
     planes              |--------|

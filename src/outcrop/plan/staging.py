@@ -9,10 +9,10 @@ open from the copy of its first row to the copy of its last row. After the last 
     slots           |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |    ▒ open   █ written
 
 Each write takes some time in addition to the time for its bytes, so slots should be large. But many slots are open at
-the same time, in each plane of a slab and at each level that a snapshot keeps. If the staging has fewer slots than are
-open, incomplete slots are written in many short pieces. So `fit_staging` chooses the largest size of slots with which
-all open slots fit into the staging. A slot can be larger than a plane of the box. But if a plan divides planes into
-blocks, each block needs at least one write for each plane, so the writes are shorter.
+the same time, in each plane of a slab and at each level that a snapshot keeps. If the staging has fewer slots than must
+be open at the same time, incomplete slots are written in many short pieces. So `fit_staging` chooses the largest size
+of slots with which all open slots fit into the staging. A slot can be larger than a plane of the box. But if a plan
+divides planes into blocks, each block needs at least one write for each plane, so the writes are shorter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SnapshotWrites:
     """The snapshots of a pass. `bytes` is the size of all snapshots together, and `writes` is the number of their
     writes.
 
-    `late` is the fraction of the bytes, from 0 to 1, whose slots are complete only at the end of a slab.
+    `late` is a fraction from 0 to 1: the part of the bytes whose slots are complete only at the end of a slab.
     `waiting_bytes` is the memory for complete slots that wait to be written. If complete slots need more memory,
     updates wait. `mean_cells` is the number of cells whose means are computed.
     """
@@ -153,8 +153,8 @@ def _edges(one: SnapshotDemand) -> int:
 def _rows_in_progress(problem: Problem, sizes: Sizes, threads: int) -> int:
     """Return the number of rows between the first incomplete row of a plane and the last row that a tile has updated.
     The diamonds at a level have their centres at two different levels. The update of diamonds with the higher centre
-    follows the update of diamonds with the lower centre at a distance (lean_of in core/outcrop/exec/tiles.cpp). The
-    result assumes large diamonds, so that the memory of a plan does not depend on the size of its diamonds."""
+    lags behind the update of diamonds with the lower centre (lean_of in core/outcrop/exec/tiles.cpp). The result
+    assumes large diamonds, so that the memory of a plan does not depend on the size of its diamonds."""
     diamond = min(sizes.levels, LARGE_DIAMOND)
     distance = -(-2 * threads // (sizes.levels // diamond + 1))
     return problem.skew_y * diamond * (1 + 2 * distance + 2 + distance)

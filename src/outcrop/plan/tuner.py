@@ -1,8 +1,8 @@
 """The tuner chooses the sizes of a plan. The tuner lists the candidates of each scheme for the budget, predicts the
 costs of the candidates, and chooses the candidate with the lowest cost.
 
-The tuner works in two rounds, because a measurement of the update rate takes time. The first round ranks levels and
-slabs with one assumed cache tiling. The second round measures the update rates of the best candidates with several
+The tuner works in two rounds, because a measurement of the update rate takes time. The first round compares levels and
+slabs, and assumes one cache tiling. The second round measures the update rates of the best candidates with several
 tilings.
 
 The cache tiles of a slab are usually diamonds of half height D (core/outcrop/exec/tiles.hpp). With a stencil of radius
@@ -114,9 +114,9 @@ def tune(
 
     works: dict[tuple[str, Sizes], tuple[Window, list[tuple[int, PassWork]]]] = {}
 
-    # First, use the formulas with an assumed update rate to rank all candidates. Then measure the update rate of the
-    # best candidate with each loop of the kernel, with and without prefetches, and rank all candidates again with the
-    # measured rate.
+    # First, sort all candidates by their time, which comes from formulas with an assumed update rate. Then measure the
+    # update rate of the best candidate with each loop of the kernel, with and without prefetches. Sort all candidates
+    # again with the measured rate.
     tried = ranking.first_measured(rate)
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
 
@@ -191,8 +191,8 @@ def rate_in_thick_slabs(
 
 
 class _Ranking:
-    """Uses formulas to rank all candidates of a problem for a budget. If the problem has snapshots, `every` also has
-    candidates for smaller budgets. Candidates for a smaller budget leave memory for the staging."""
+    """Uses formulas to sort all candidates of a problem for a budget by their time. If the problem has snapshots,
+    `every` also has candidates for smaller budgets. Candidates for a smaller budget leave memory for the staging."""
 
     def __init__(self, problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int) -> None:
         self._problem, self._machine, self._budget_bytes = problem, machine, budget_bytes
@@ -201,9 +201,9 @@ class _Ranking:
         self.every = _listed(replace(problem, acquisition=NO_DEMAND), tuple(schemes), budgets)
 
     def first_measured(self, rate: UpdateRate) -> Sizes:
-        """Return the sizes of the candidate that the formulas rank first. The sizes have the most promising tiling of
-        this candidate, and the fastest loop of the kernel. The rates of the loops are measured. The fastest loop is
-        measured with prefetches, too."""
+        """Return the sizes of the candidate with the shortest time according to the formulas. The sizes have the most
+        promising tiling of this candidate, and the fastest loop of the kernel. The rates of the loops are measured. The
+        fastest loop is measured with prefetches, too."""
         _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
         tiled = next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
         every = [replace(tiled, rows_at_once=rows) for rows in _rows_at_once(self._problem)]
@@ -291,7 +291,7 @@ def _kind(scheme: Scheme, sizes: Sizes) -> tuple[str, bool]:
 @lru_cache(maxsize=8)
 def _listed(problem: Problem, schemes: tuple[Scheme, ...], budgets: tuple[int, ...]) -> Sequence[_Listed]:
     """Return the candidates for several budgets. The candidates do not depend on the acquisition. So all histories that
-    are tried for a run have the same candidates. The cache keeps the candidates for the next history."""
+    are tried for a run have the same candidates. This function caches the candidates for the next history."""
     found = ((scheme, sizes) for one in budgets for scheme in schemes for sizes in scheme.candidates(problem, one))
     every = {(scheme.name, sizes): (scheme, sizes) for scheme, sizes in found}.values()
     return [_Listed(scheme, sizes, scheme.volume(problem, sizes)) for scheme, sizes in every]
@@ -381,7 +381,7 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """Return a function with assumed update rates. The tuner ranks all candidates with assumed rates, because
+    """Return a function with assumed update rates. The tuner compares all candidates with assumed rates, because
     measurements of all candidates would take too long. In thick slabs, the assumed rate is the given rate. In thin
     slabs, the assumed rate is lower."""
 

@@ -10,9 +10,9 @@ slot.
 
 The proof performs an update level by level, and updates all planes of a level together. The executor updates planes in
 the order of zeta. The two orders have the same effect, because a level reads planes at a distance of at most one skew.
-The executor writes these planes at the same zeta or earlier, and overwrites these planes at the same zeta or later. Two
-fields are of one kind if their properties are equal and the same stages update both fields (`one_of_each`). All fields
-of one kind always have the same levels, so the proof considers only one field of each kind.
+At the zeta of a level or earlier, the executor writes the planes that this level reads. It overwrites these planes at
+this zeta or later. Two fields are of one kind if their properties are equal and the same stages update both fields
+(`one_of_each`). All fields of one kind always have the same levels, so the proof considers only one field of each kind.
 
 If the grid is divided among ranks, the proof is for one rank. The proof assumes that each received row has the level
 that the Read names. The proof checks that each sent row has the level that the Write names. The module ranks.py proves

@@ -399,8 +399,8 @@ def _of_equations(options: RunOptions) -> Definition:
 
 def _saved_states(lowered: Lowered, shape: Shape, saved: Any) -> StatesEntry | None:
     """Return the states of another simulation that the equations read, or None if they read no saved functions. `saved`
-    is the simulation, or a pair of the simulation and a mapping from the names of functions to the names that the
-    fields have in the simulation. Raises InputError if the simulation does not keep these states."""
+    is the simulation, or a pair of the simulation and a mapping. The keys of the mapping are names of functions, and
+    its values are names of fields in the simulation. Raises InputError if the simulation does not keep these states."""
     from outcrop.run.simulation import Simulation
 
     names = ", ".join(dict.fromkeys(one.function for one in lowered.reads))

@@ -75,8 +75,8 @@ LARGE_GRID = (0, 0, 1 << 24, 1 << 24, 1 << 24)
 
 
 class Scalars:
-    """The scalars of a stencil, rounded to `dtype`, in the order in which kernels read them: the parameters, the
-    signals, and the numbers in `whole` if the stencil reads positions.
+    """The scalars of a stencil, rounded to `dtype`, in the order in which kernels read them. The parameters come first,
+    and the signals come next. If the stencil reads positions, the numbers in `whole` come last.
 
     `parameters` contains the values that differ from the defaults. `signals` contains a value of each signal for each
     step. `whole` contains the first plane and the first row of this process in the whole grid. `whole` also contains

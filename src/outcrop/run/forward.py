@@ -73,9 +73,9 @@ class Forward:
         return found
 
     def can_scale(self, adjoint: Adjoint) -> bool:
-        """Return True if each scaled adjoint, which is the adjoint of a field times a factor, can be divided by its
-        factor. To allow this, each factor and its inverse must be normal floating-point numbers in all cells that steps
-        update. The check reads all static fields once."""
+        """A scaled adjoint is the adjoint of a field times a factor. Return True if each scaled adjoint can be divided
+        by its factor. To allow this, each factor and its inverse must be normal floating-point numbers in all cells
+        that steps update. The check reads all static fields once."""
         dtype, (z, y, x) = np.dtype(self.manifest.dtype), self.updated_cells
         tiny = np.finfo(dtype).tiny
 
@@ -89,8 +89,8 @@ class Forward:
     def factor(
         self, adjoint: Adjoint, name: str, read: Callable[[str], Any], dtype: type[np.floating[Any]] = np.float64
     ) -> Any:
-        """Return the factor by which the scaled adjoint of a field is multiplied. The function `read` returns values of
-        a static field."""
+        """Return the factor between the scaled adjoint of a field and the adjoint itself. The function `read` returns
+        values of a static field."""
         program, made = adjoint.scales[name], adjoint.stencil
         scalars = [self.manifest.parameters[one.name] for one in made.parameters]
         return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, dtype)[0]
@@ -118,7 +118,7 @@ class Derived:
     scaled: tuple[int, ...] = ()
 
     def hoisted(self) -> Derived:
-        """Return the adjoint and the forward stencil for passes that compute states of the forward run again. Some
+        """Return the adjoint and the forward stencil for passes that recompute states of the forward run. Some
         operations are moved from the adjoint to the forward stencil (language/hoist.py)."""
         stencil, adjoint = hoisted(self.stencil, self.adjoint)
         return replace(self, stencil=stencil, adjoint=adjoint)
@@ -177,8 +177,8 @@ class Derived:
 
 
 def computes_again(forward: Forward, before: StatesEntry | None = None) -> bool:
-    """Return True if passes of the adjoint run compute states of the forward run again. The history of the forward run
-    may have been freed. If the history was freed, `before` describes the states that an adjoint run on disk has read.
+    """Return True if passes of the adjoint run recompute states of the forward run. The history of the forward run may
+    have been freed. If the history was freed, `before` describes the states that an adjoint run on disk has read.
     """
     kept = forward.manifest.taps.history
     return kept.recompute if kept else before is not None and before.stencil is not None

@@ -5,8 +5,8 @@ Objects of the classes `Computed` and `Corrected` are indexed like arrays. `Corr
 another view. `Computed` and `Corrected` read a few planes of a run at a time, so a gradient is never in memory as a
 whole.
 
-A point of a source can lie between cells. The cells around the point to which the source adds values are called the
-corners of the point. In step t, a source adds weight * scale * value[t] to its field at each corner. If the scale
+A point of a source can lie between cells. So the source adds values to cells around the point. These cells are called
+the corners of the point. In step t, a source adds weight * scale * value[t] to its field at each corner. If the scale
 depends on an input m, each corner contributes this value to the gradient with respect to m:
 
     (derivative of the scale with respect to m)  *  weight  *  (sum over t of adjoint[t] * value[t])

@@ -430,8 +430,9 @@ def taylor_test(
     `simulation` must be at step 0 and stays at step 0. The test runs copies of `simulation` in temporary folders, which
     are in the same directory as the run. The first name needs six runs and an adjoint run, and each further name needs
     five runs. The gradient is computed in the dtype of the run. The values of the misfit are computed in float64,
-    because differences of misfits in float32 are mostly rounding errors. Runs in float64 need up to twice the memory.
-    Raises the errors of `Simulation.gradient`, and InputError if the remainders are rounding errors."""
+    because differences of misfits in float32 are mostly rounding errors. Runs in float64 need up to twice the memory of
+    runs in float32. Raises the errors of `Simulation.gradient`, and InputError if the remainders are rounding
+    errors."""
     require_initial(simulation)
     steps, names = as_steps(steps), derive(simulation.stencil, simulation.setup.description, wrt).names
     seed, change = as_whole_number(seed, "seed", minimum=0), as_number(change, "change")

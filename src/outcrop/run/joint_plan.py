@@ -106,9 +106,9 @@ def choose_cuts(
     parts_z: int,
 ) -> tuple[Cut, Cut]:  # fmt: skip
     """Return the cuts of a new run along y and along z. There are `parts_z` parts along z. `problem` is the problem of
-    the whole grid, and `work` is the work of an update relative to a heat equation. `has_steps` is False if the number
-    of steps of the run is not known yet. In this case, the parts along y are equal, except if the user has given the
-    scheme and the steps of a pass. Parts along z are always equal.
+    the whole grid. `work` is the work of an update, relative to the work of an update of a heat equation. `has_steps`
+    is False if the number of steps of the run is not known yet. In this case, the parts along y are equal, except if
+    the user has given the scheme and the steps of a pass. Parts along z are always equal.
 
     If all ranks share the directory and the grid is cut only along y, all parts together will be one Zarr array. In
     this case, the cut must fit the chunks of this array. With such a cut and split tiling, the lowest rank has more
@@ -132,8 +132,8 @@ def _balanced(
     """Return a cut with which split tiling gives all ranks equal work. The parts of `cut` have the same number of rows.
 
     The best cut depends on the steps of a pass. Nothing is measured yet, so the function computes these steps from
-    assumed update rates. If the passes later have another number of steps, the times of the ranks are less equal. The
-    cut is still better than equal parts if the passes have at least half of the assumed steps."""
+    assumed update rates. If the passes later have another number of steps, the times of the ranks differ more. The cut
+    is still better than equal parts if the passes have at least half of the assumed steps."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
     if not any(is_moved(problem, one) for one in ([named] if named else RANK_SCHEMES.values())):
@@ -182,8 +182,8 @@ def _measured_together(
     """Return the choice with which the slowest rank needs the least time. `found` contains all choices, beginning with
     the best. All ranks measure the update rate of the best choice again, at the same time. If this choice is then no
     longer the best, the next choice is measured. The first measurements give rates that are too high. They take place
-    at different times, so each rank has the whole memory bandwidth of its node during its measurement. If any rank
-    finds the run too short for measurements, the first choice is returned."""
+    at different times, so each rank has the whole memory bandwidth of its node during its measurement. If the run is
+    too short for measurements on any rank, the first choice is returned."""
     meter = rate if isinstance(rate, UpdateRateMeter) and rate.is_measured else None
     choices = list(found)
     if not all(group.allgather(meter is not None)) or meter is None:

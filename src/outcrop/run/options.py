@@ -110,17 +110,17 @@ class History:
     as "500GiB". The limit is checked before the run begins. The results are `sim.history` and the Zarr group
     snapshots.zarr/history.
 
-    With `recompute`, an adjoint run computes the states between two kept states again, with the same bits. Gradients
-    are therefore exact. If a step needs the previous values of fields, a kept state also has these values. For a field
-    `u`, these values are `sim.history["u.previous"]`. "all" does not allow `recompute`. If `limit` is too small for all
+    With `recompute`, an adjoint run recomputes the states between two kept states, with the same bits. Gradients are
+    therefore exact. If a step needs the previous values of fields, a kept state also has these values. For a field `u`,
+    these values are `sim.history["u.previous"]`. "all" does not allow `recompute`. If `limit` is too small for all
     these states, but has room for at least two states, only some states are kept. An adjoint run then repeats parts of
     the run to compute the missing states.
 
-    With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses the way that
-    minimises the time of the run and an exact adjoint run together, within the memory, the disk and the limit. Outcrop
-    predicts the times from measured rates. `wrt` contains the names of the gradients that the adjoint run will compute,
-    as in `sim.adjoint`. By default, these are all static fields, parameters and signals. Outcrop chooses once, when the
-    run begins, and stores this choice with the run.
+    With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses the way with
+    the shortest total time of the run and an exact adjoint run. The way must fit the memory, the disk and the limit.
+    Outcrop predicts the times from measured rates. `wrt` contains the names of the gradients that the adjoint run will
+    compute, as in `sim.adjoint`. By default, these are all static fields, parameters and signals. Outcrop makes this
+    choice when the run begins, and stores the choice with the run.
     """
 
     every: int | str
@@ -438,7 +438,8 @@ SIZES = {
 
 @cache
 def option_table() -> dict[str, Option]:
-    """Return a dictionary from the name of each option in Python and in TOML files to its description."""
+    """Return a dictionary with the descriptions of all options. The keys are the names of the options in Python and in
+    TOML files."""
     hints = get_type_hints(RunOptions, include_extras=True)
     return {one.name: hints[one.name].__metadata__[0] for one in fields(RunOptions)}
 

@@ -44,7 +44,7 @@ def new_pace(plan: Plan, first_step: int, cells: int) -> PaceEntry:
 def with_measured(
     pace: PaceEntry | None, seconds: float, bytes_read: int, bytes_written: int, not_finite: Mapping[str, int]
 ) -> PaceEntry | None:
-    """Return `pace` with the figures that were measured from the first pass until now, or None without a pace.
+    """Return `pace` with the figures that were measured from the first pass until now, or None if `pace` is None.
     `not_finite` has the fields with NaN or infinity. Each value is the last step of the pass after which NaN or
     infinity was found."""
     if pace is None:
@@ -66,8 +66,8 @@ def tell_stopped(state: State) -> None:
 
 
 def process_mark(number: int | None = None) -> str:
-    """Return a text that identifies a process among all processes of all computers, by default this process. Return ""
-    if the process has ended, or if the system cannot tell."""
+    """Return a text that identifies a process among all processes of all computers. The default is this process. Return
+    "" if the process has ended, or if the system cannot tell."""
     number = os.getpid() if number is None else number
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -184,8 +184,8 @@ class PassRunner:
 
     def run(self, progress: Progress, share: float = 1.0) -> None:
         """Run all passes and show progress. `share` is the share of the grid that this rank has. Raises InterruptedRun
-        after Ctrl-C, StorageError or CorruptionError when storage fails, and CommunicationError when another rank fails
-        or is gone. The message names the last step that is intact."""
+        after Ctrl-C. Raises StorageError or CorruptionError when storage fails. Raises CommunicationError when another
+        rank fails or is gone. The message names the last step that is intact."""
         with closing(self._agreement) if self._agreement else nullcontext():
             self._run(progress, share)
 

@@ -61,11 +61,11 @@ class Report(Shown):
     the number of NUMA nodes on which the window is distributed, and `thread_layout` describes these nodes and the
     threads. `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text
     for users if the parameters let values grow without bound, and "" otherwise. `not_tested` is the reason why the
-    stability was not tested, and "" otherwise. `not_finite` maps fields to two steps: the first and the last step of
-    the first pass after which NaN or infinity was found in the field. Only a sample of the updated rows is searched.
-    `steps_repeated` is the number of steps of the forward run that an adjoint run has repeated. An adjoint run repeats
-    steps if the history is too small for all states. `seconds_repeated` is the time of the repeated steps. `seconds`
-    does not include this time.
+    stability was not tested, and "" otherwise. `not_finite` has two steps of a pass for each of its fields: the first
+    step and the last step. This pass is the first pass after which NaN or infinity was found in the field. Only a
+    sample of the updated rows is searched. `steps_repeated` is the number of steps of the forward run that an adjoint
+    run has repeated. An adjoint run repeats steps if the history is too small for all states. `seconds_repeated` is the
+    time of the repeated steps. `seconds` does not include this time.
 
     If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`. Cells that two ranks
     compute count twice in `cells_updated`. `cell_updates_per_second` counts each cell of the grid once for each step.

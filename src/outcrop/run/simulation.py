@@ -195,7 +195,7 @@ class Simulation(Described):
     def require_fields(self, given: Iterable[str] = ()) -> None:
         """Raise InputError when a field that is only read has no values. The names in `given` are fields that will get
         values before the first step. Also raise InputError when a run that was opened from disk has no values of its
-        state, because only a new run may begin with zeros."""
+        state. Only a new run may begin with zeros."""
         known = {*self._filled, *given}
         require_fields(self._description, known)
         known |= self.stencil.older_values.keys()
@@ -337,7 +337,7 @@ class Simulation(Described):
     @checks_keywords
     def plan(self, steps: int | None = None) -> Prepared:
         """Return the plan of `run(steps)` with its predicted cost. The method compiles the kernel and changes no
-        directory. If the first pass of an adjoint run is shorter, the result is the plan of the other passes."""
+        directory. If the first pass of an adjoint run is shorter, the result is the plan of the later passes."""
         with together(self._setup.group):
             return self._prepare(self._parts(steps)[-1], may_write=False)
 
@@ -351,8 +351,8 @@ class Simulation(Described):
             return [self._prepare_part(one) for one in parts][-1]
 
     def _prepare_part(self, steps: int) -> Prepared:
-        """Prepare a part of a run. Use an earlier plan if it has the same number of steps, and if the same steps read
-        states."""
+        """Prepare a part of a run. Use an earlier plan if it is for as many steps as this part, and if the same steps
+        of its passes read states."""
         phase = self._setup.problem(steps, self.step).phase
         for known in self._prepared:
             if (known.problem.steps, known.problem.phase) == (steps, phase):
@@ -437,7 +437,7 @@ class Simulation(Described):
         """Return the value of a misfit after `steps` steps, and a mapping from each name in `wrt` to a gradient.
 
         This method runs forward to step `steps`, evaluates the misfit, and runs the adjoint. If the run already is at
-        this step, it is not repeated. `misfit` is an `oc.Misfit`, a sum of several, or a function misfit(sim) that
+        this step, it is not repeated. `misfit` is an `oc.Misfit`, a sum of such misfits, or a function misfit(sim) that
         returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
         arguments have the same meaning as in `adjoint`. The gradients have the form of `AdjointRun.gradients`. If the
         adjoint needs states and the run keeps no history, the method runs forward with `oc.History("auto", wrt=wrt)`.

@@ -61,7 +61,7 @@ class Pace:
     `steps` is the number of steps of the call, and `steps_done` the number of its committed steps. `seconds` is the
     time of these steps. `committed` is the time of the last commit in seconds since 1970. Rates are for one second. A
     rate without a committed step is None. `not_finite` has the fields with NaN or infinity. Each value is the last step
-    of the first pass after which NaN or infinity was found."""
+    of a pass: the first pass after which NaN or infinity was found."""
 
     steps: int
     steps_done: int

@@ -176,9 +176,9 @@ def choose_here(
     is_plan: bool = False,
 ) -> WayChoice:  # fmt: skip
     """Choose a way for a run on this machine. The states may take at most `limit` bytes. They must also fit into the
-    free space of the run's directory, minus the size of the arrays of both runs. `memory_bytes` is the budget of the
-    adjoint run. If `is_plan` is true, the storage is not measured, and plans are also made for short runs. Raises
-    InputError for a wrong limit."""
+    remaining free space: the free space of the run's directory, minus the size of the arrays of both runs.
+    `memory_bytes` is the budget of the adjoint run. If `is_plan` is true, the storage is not measured, and plans are
+    also made for short runs. Raises InputError for a wrong limit."""
     one, settings = setup.description, setup.description.settings
     budgets = settings.memory_bytes, settings.memory_bytes if memory_bytes is None else memory_bytes
     given, most, less = limit_bytes(History("auto", limit)), None, None

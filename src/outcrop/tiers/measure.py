@@ -210,9 +210,9 @@ def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Stor
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
-    """Return the bandwidths of all `directories` together. If the cache has bandwidths, they are used. Otherwise, the
-    function measures the devices if `may_write` is true and the problem is large. In all other cases, the bandwidths
-    are assumed."""
+    """Return the bandwidths of all `directories` together. If the user's cache has these bandwidths, the cached
+    bandwidths are used. Otherwise, the function measures the devices if `may_write` is true and the problem is large.
+    In all other cases, the bandwidths are assumed."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
     sources = map(source_of, directories)
@@ -238,7 +238,7 @@ def factor_key(directories: Sequence[Path], io: str) -> str:
 
 def source_of(folder: Path) -> str:
     """Return the name of the device that holds `folder` on this node. Folders on mounts with the same source share the
-    bandwidth of this source. For a raw device, which has no mount, return the path of the device."""
+    bandwidth of this source. A raw device has no mount. For a raw device, return the path of the device."""
     return mount_of(folder).source if folder.is_dir() else str(folder)
 
 
@@ -356,7 +356,7 @@ MIN_FACTOR, MAX_FACTOR = 0.2, 2.0
 
 @dataclass(frozen=True)
 class KeptFactor:
-    """A factor in the cache, and the time at which its run ended, in seconds since 1970."""
+    """A factor in the user's cache, and the time at which its run ended, in seconds since 1970."""
 
     factor: float
     seconds_measured: float

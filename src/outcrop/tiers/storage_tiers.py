@@ -200,8 +200,8 @@ def device_of(path: Path) -> str | None:
 
 
 def cache_key(path: Path) -> str:
-    """Return the key under which the cache keeps the figures of a file system. `path` is an existing path on this file
-    system."""
+    """Return the key under which the user's cache keeps the figures of a file system. `path` is an existing path on
+    this file system."""
     mount = mount_of(path)
     return f"{mount.source} {mount.point} {mount.type}"
 

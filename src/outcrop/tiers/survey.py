@@ -63,9 +63,9 @@ def find_tiers(
 
     If one of `directories` is on a file system, the tier of this file system uses the directory. If the directory does
     not exist, the tier uses its closest parent that exists. `declared` is a file with the user's tiers. If `measure` is
-    true, unknown figures are measured. If `refresh` is true, figures in the cache are not used, but measured again.
-    `progress` is called before each measurement, and before each part of it. Raises InputError for directories and
-    files that cannot be used.
+    true, unknown figures are measured. If `refresh` is true, the figures in the user's cache are not used, but measured
+    again. `progress` is called before each measurement, and before each part of it. Raises InputError for directories
+    and files that cannot be used.
     """
     directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:
@@ -114,7 +114,7 @@ def memory_of_this_machine() -> list[Tier]:
 
 
 def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
-    """Return the tier with its figures from the cache. If the cache has no figures of the tier, return the tier
+    """Return the tier with its figures from the user's cache. If the cache has no figures of the tier, return the tier
     unchanged."""
     if tier.is_memory and not _core.is_this_system():
         return tier
@@ -163,7 +163,7 @@ def _is_known(tier: Tier) -> bool:
 
 
 def _key(tier: Tier) -> str:
-    """Return the key of the tier in the cache. All tiers on one file system have the same key."""
+    """Return the key of the tier's figures in the user's cache. All tiers on one file system have the same key."""
     if tier.is_memory:
         return f"{discover.processor_name()} {discover.available_cores()} {tier.where}"
     return cache_key(Path(tier.where))

@@ -61,7 +61,7 @@ HEAT_OPERATIONS = 8
 
 @dataclass(frozen=True)
 class KeptRate:
-    """A measured update rate in the cache, and the time of the measurement in seconds since 1970."""
+    """A measured update rate in the user's cache, and the time of the measurement in seconds since 1970."""
 
     updates_per_second: float
     seconds_measured: float
@@ -109,10 +109,10 @@ class UpdateRateMeter:
         only_one: bool = False,
         kernel: str = "",
     ) -> None:
-        """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. If `work`
-        is larger, a measurement has fewer updates. If passes compute steps of a forward run again, `lead_scalars`
-        contains the scalars of these steps. If `only_one` is true, the meter measures only the first sizes that it
-        gets."""
+        """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. The
+        larger `work` is, the fewer updates a measurement has. If passes compute steps of a forward run again,
+        `lead_scalars` contains the scalars of these steps. If `only_one` is true, the meter measures only the first
+        sizes that it gets."""
         slots = slots_within(problem, whole_slot_bytes(problem), min(budget_bytes, WINDOW_BYTES))
         self._problem, self._threads, self._ring_planes = problem, threads, slots // problem.rings
         self._given = problem, problem.fields, calls, scalars, threads, self._ring_planes, bind, lead_scalars
@@ -140,7 +140,7 @@ class UpdateRateMeter:
 
     @property
     def origin(self) -> str:
-        """ "measured" if rates were measured now, "cached" if all rates come from the cache, or "assumed"."""
+        """ "measured" if rates were measured now, "cached" if all rates come from the user's cache, or "assumed"."""
         return "measured" if self._new else "cached" if self._known else "assumed"
 
     def __call__(self, sizes: Sizes) -> float:
@@ -156,7 +156,7 @@ class UpdateRateMeter:
 
     def compare(self, several: Iterable[Sizes]) -> None:
         """Measure the rates of several sizes alternately, so that a change of the machine's speed affects all sizes
-        equally. For each size, the highest rate counts. Slow sizes are measured only once."""
+        equally. For each size, the highest rate is used. Slow sizes are measured only once."""
         unknown = [one for one in dict.fromkeys(map(self._reduce, several)) if not self._recall(one)]
         if not unknown:
             return
@@ -171,9 +171,9 @@ class UpdateRateMeter:
             left = [one for one, each in rates.items() if max(each) >= PROMISING * fastest]
         if not rates:
             return
-        # The highest rates are good for comparisons, but a run has the usual rate. So the new rates are scaled with a
-        # reference: sizes with a known rate keep this rate. Without a known rate, the fastest sizes get their median
-        # rate.
+        # The highest rates are good for comparisons, but a run usually has a lower rate. So the new rates are scaled
+        # with a reference: sizes with a known rate keep this rate. Without a known rate, the fastest sizes get their
+        # median rate.
         reference = known if known in rates else max(rates, key=lambda one: max(rates[one]))
         usual = self._known.get(reference) or median(rates[reference]) / self.factor
         for one in unknown:
@@ -188,7 +188,7 @@ class UpdateRateMeter:
             keep_figures(CACHE, {self._key(one): KeptRate(self._known[one], now) for one in self._new})
 
     def _recall(self, reduced: Sizes) -> bool:
-        """Return True if the rate of these sizes is known, perhaps from the cache."""
+        """Return True if the rate of these sizes is known, perhaps from the user's cache."""
         if reduced in self._known:
             return True
         kept = self._kept.get(self._key(reduced)) if self._kept else None
@@ -217,7 +217,7 @@ class UpdateRateMeter:
 
     def measure_again(self, sizes: Sizes) -> None:
         """Measure the rate of some sizes, for at least AGAIN_SECONDS. An earlier rate of these sizes is replaced. The
-        new rate is not kept in the cache."""
+        new rate is not kept in the user's cache."""
         reduced, rates = self._reduce(sizes), list[float]()
         rates.append(self._timed(reduced))
         end = time.perf_counter() + AGAIN_SECONDS
@@ -227,8 +227,8 @@ class UpdateRateMeter:
         self._new.discard(reduced)
 
     def _reduce(self, sizes: Sizes) -> Sizes:
-        """Return sizes with the same rate, but with fewer levels and planes. So a measurement is short, and the
-        available memory is large enough."""
+        """Return sizes that have the same rate as `sizes`, but fewer levels and planes. So a measurement is short, and
+        the available memory is large enough."""
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * whole_slot_bytes(problem) // slot_bytes(problem, frame)

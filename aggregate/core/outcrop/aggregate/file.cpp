@@ -230,8 +230,8 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
 
 // All ranks must call this function. Prepares the stages for a step whose base is `base`. If the step can overlap a
 // staged step with another base, drains and empties all stages. If the stages were not drained, a late drain of the
-// older step could overwrite bytes of the newer step. The drains are not in order if a byte belongs to different
-// aggregators in the two steps.
+// older step could overwrite bytes of the newer step. The reason is that a byte may belong to different aggregators in
+// the two steps, and the drains of different aggregators have no fixed order.
 void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (!opened.is_staged() || !opened.writable) return;
   Engine &engine = *opened.engine;

@@ -1,5 +1,5 @@
-// A plan contains all decisions about an access pattern that are made before the first step. All ranks make the plan
-// together, once, and use it for every step.
+// A plan contains all decisions about an access pattern. These decisions are made before the first step. All ranks make
+// the plan together, once, and use it for every step.
 //
 //     rank 0..n-1   declaration ──► domains ──► tallies ──► elect: aggregators ──► patterns at the aggregators ──► overlaps?
 //                                                                                  rounds, memory shared by each node

@@ -81,8 +81,8 @@ class MpiLibrary:
 
 @dataclass(frozen=True)
 class MpiHeaders:
-    """The headers of an MPI library. `flags` are the compiler flags for these headers, `version` is the version of the
-    library, and `origin` is the program or folder that gave the flags.
+    """The headers of an MPI library. `flags` are the compiler flags for these headers, and `version` is the version of
+    the library. `origin` is the program or folder that gave the flags.
     """
 
     flags: tuple[str, ...]
@@ -124,7 +124,8 @@ def loaded_library(mpi: Any) -> MpiLibrary:
 
 def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
     """Return headers for this library. Headers of the same version have priority over other headers with the same
-    binary interface. Raises InputError if no headers, or only headers of other implementations of MPI are found.
+    binary interface. Raises InputError if no headers are found, or if all headers belong to other implementations of
+    MPI.
     """
     found = [headers for origin, flags in _candidates(library) if (headers := _probe(compiler, flags, origin))]
     fitting = [headers for headers in found if headers.version.fits(library.version)]

@@ -196,7 +196,7 @@ def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target
 
 
 def node_tier(tier: Tier) -> NodeTier:
-    """Return `tier` as a tier for buffers. Figures of the tier that are unknown come from TYPICAL."""
+    """Return `tier` as a tier for buffers. Unknown figures of the tier come from TYPICAL."""
     typical = TYPICAL[tier.kind]
     read, write, latency = tier.read_bytes_per_second, tier.write_bytes_per_second, tier.latency_seconds_write
     latency = tier.latency_seconds_read if latency is None else latency

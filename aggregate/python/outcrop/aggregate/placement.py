@@ -138,8 +138,8 @@ def place_best(
     """Return the fastest placement of `domains` domains, or of fewer domains: groups of 2, 4, 8, ... neighbouring
     domains may be joined.
 
-    If `try_both` is true, the function compares two ways to send: the ranks of a node send one message together, or
-    each rank sends its own messages. Raises InputError if no tier has room for the buffers.
+    If `try_both` is true, the function compares two ways to send. The ranks of a node send either one common message or
+    separate messages. Raises InputError if no tier has room for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place_best(machine, tallies, domains, options, try_both)

@@ -173,7 +173,8 @@ def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
 
 
 def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
-    """Return the sizes of the wavefront with `blocks` blocks in y that has the fewest passes within `memory_bytes`."""
+    """Return the sizes of a wavefront with `blocks` blocks in y. With these sizes, the number of passes is the smallest
+    number that is possible within `memory_bytes`."""
     _, ny, nx = problem.shape
     cells = int(WAVEFRONT_SHARE * memory_bytes) // problem.item_bytes
     max_levels = min(problem.steps, blocks * cells // (2 * problem.skew_z * nx * ny))
@@ -234,7 +235,7 @@ class BlkTune:
 def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
     """Return the sizes that move the fewest bytes. The largest block must fit into `memory_bytes`.
 
-    Raises BudgetError if even the smallest blocks do not fit with one step in a pass.
+    Raises BudgetError if even the smallest blocks for passes of one step do not fit.
     """
     for count_x in range(1, _max_blocks(problem, 2, 1) + 1):
         if best := _best_with(problem, memory_bytes, count_x):

@@ -34,7 +34,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 @dataclass(frozen=True)
 class ComputedField:
     """The static field `name`. `expression` contains a symbol for each value that the term reads. `reads` maps each
-    symbol to a function of Devito and to an offset in cells."""
+    symbol to a pair: a function of Devito, and an offset in cells."""
 
     name: str
     expression: Any
@@ -61,8 +61,8 @@ class ComputedField:
 @dataclass(frozen=True)
 class StaticFields:
     """Collects the computed fields and the regions of a list of equations. `states` contains the fields with the values
-    that another run has saved: the keys are the name of the saved function and the number of steps after t. `changing`
-    contains the names of the fields that equations write. `taken` contains names that other fields have."""
+    that another run has saved. Each key is a pair: the name of the saved function, and the number of steps after t.
+    `changing` contains the names of the fields that equations write. `taken` contains names that other fields have."""
 
     values: SymbolValues
     changing: frozenset[str]
@@ -150,7 +150,7 @@ def _evaluate(node: Any, arrays: Mapping[Any, NDArray[np.float64]], values: Symb
         return reduce(np.multiply, parts)
     if node.is_Pow:
         return np.power(*parts)
-    if type(node).__name__ == "SafeInv":  # 1/a, or 0 where a value is 0; the limit is Devito's
+    if type(node).__name__ == "SafeInv":  # 1/a, or 0 where a part is less than `limit`, as in Devito
         limit = np.finfo(values.grid.dtype).resolution ** 2
         return np.where((parts[0] < limit) | (parts[1] < limit), 0.0, 1.0 / np.where(parts[0] == 0, 1.0, parts[0]))
     function = _FUNCTIONS[type(node).__name__]

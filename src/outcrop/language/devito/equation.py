@@ -63,8 +63,9 @@ class Access:
 
 @dataclass(frozen=True)
 class OlderValues:
-    """A field that keeps the values that `function` had `steps` steps before the beginning of the step. A stencil keeps
-    only one previous value of a field, and a field cannot read this value at neighbours during its own update."""
+    """A field with older values of `function`: the values from the time that is `steps` steps before the beginning of
+    the step. A stencil keeps only one previous value of a field, and a field cannot read this value at neighbours
+    during its own update."""
 
     function: Any
     steps: int
@@ -191,9 +192,9 @@ def updates_of(lines: LoweredEquation, grid: Any, direction: int) -> Iterator[Fi
 
 
 def _rows(equation: Any, grid: Any) -> list[Any]:
-    """Return one equation for each row of cells if an equation for a thin SubDomain has mirrored indices, such as
-    u[t, x, Abs(iz - 1)] for a free surface. In each row, such an index is the number of a cell. Return other equations
-    unchanged."""
+    """An equation for a thin SubDomain can have mirrored indices, such as u[t, x, Abs(iz - 1)] for a free surface. For
+    such an equation, return one equation for each row of cells. In each row, such an index is the number of a cell.
+    Return other equations unchanged."""
     mirrored = {part for read in equation.rhs.atoms(Indexed) for index in read.indices for part in index.atoms(Cast)}
     thin = {one for part in mirrored for one in part.free_symbols if getattr(one, "is_Sub", False)}
     if len(thin) != 1:
@@ -216,8 +217,8 @@ def _where(position: int, target: Any) -> str:
 
 
 def _cells(where: str, base: Sequence[Any], grid: Any) -> tuple[tuple[Any, ...], Box | None]:
-    """Return the index of the computed cell along each axis, and the box of all computed cells, or None for the whole
-    grid. Raises InputError if the cells are not a box inside the grid."""
+    """Return the index of the computed cell along each axis, and the box of all computed cells. For the whole grid, the
+    box is None. Raises InputError if the cells are not a box inside the grid."""
     found, box = [], []
     for given, dimension, extent in zip(base, grid.dimensions, grid.shape, strict=True):
         index = given if given == dimension else _numbered(given, grid)

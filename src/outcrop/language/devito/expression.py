@@ -136,7 +136,7 @@ class Conversion:
 def _product(product: sympy.Expr) -> sympy.Expr:
     """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. Devito's `solve`
     returns solutions of the first form. The factor of u must be exactly 2. An error in the last digit of this factor
-    would act on u like a force in each step, and would become visible in long runs."""
+    would act on u like a force in each step. This error would become visible in long runs."""
     factors = sympy.Mul.make_args(product)
     for number, factor in enumerate(factors):
         rest = sympy.Mul(*factors[:number], *factors[number + 1 :])

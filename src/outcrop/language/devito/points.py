@@ -1,6 +1,6 @@
 """Convert Devito's inject and interpolate operations to Injections and Samplings, and check their order within a step.
 
-Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act right after the last
+Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act directly after the last
 update of their field. Receivers of u.forward read the field at the end of the step. Receivers of u read the field
 before the first stage. A list is refused if Outcrop's order gives another result than the order of the list. For
 example, an equation must not read a field between the update of the field and its source. A receiver of u.forward must
@@ -224,8 +224,8 @@ def _linear(
     where: str, sparse: Any, grid: Any, origin: Sequence[float]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the corners of points with linear interpolation. Devito computes the position of a point, in cells, in the
-    dtype of the grid. In float32, the weights then have relative errors of about 1e-5 in a large grid, which a source
-    passes on to the whole field. Outcrop rounds in the same way, so that the results agree."""
+    dtype of the grid. In float32, the weights then have relative errors of about 1e-5 in a large grid. A source adds
+    these errors to the field. Outcrop rounds in the same way, so that the results agree."""
     points, spacing = np.asarray(sparse.coordinates.data, np.float64), [float(h) for h in grid.spacing]
     linear(where, points, grid.shape, spacing, origin)  # checks the points; messages show coordinates
     dtype = np.dtype(grid.dtype).type
@@ -276,7 +276,7 @@ def _around(
 @dataclass(frozen=True)
 class PointOperation:
     """A source in `field` at t + dt, or a receiver of this field, with its position in the user's list. `cells`
-    contains the cells of Devito's grid that it uses, in an array of shape (cells, axes)."""
+    contains the cells of Devito's grid that the source or receiver uses, in an array of shape (cells, axes)."""
 
     position: int
     where: str

@@ -217,8 +217,8 @@ class _Origin:
 def _stencil(
     name: str, stages: Stages, statics: StaticFields, text: str, has_halo: bool, origin: _Origin
 ) -> tuple[Stencil, tuple[int, int, int] | None]:
-    """Return the stencil, and the number of cells at both ends of each axis that no equation computes and that lie in
-    the rim. The number is None if the arrays have no padding."""
+    """Return the stencil and a number for each axis. At each end of the axis, this number of cells lies in the rim and
+    is computed by no equation. If the arrays have no padding, the second result is None."""
     grid = statics.values.grid
     edges = _edges(stages, grid) if has_halo else None
     if edges is not None and any(edges):

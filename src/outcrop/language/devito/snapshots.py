@@ -63,7 +63,7 @@ def kept_of(lines: LoweredEquation, grid: Any, direction: int) -> list[Kept]:
 def saved_steps(
     kept: Sequence[Kept], updates: Sequence[FieldUpdate], first_time: int, direction: int
 ) -> tuple[SavedSteps, ...]:
-    """Return the snapshots that the equations ask for. Raises InputError if a value is kept that no equation
+    """Return the snapshots that the equations ask for. Raises InputError if an equation keeps a value that no equation
     computes."""
     written = dict.fromkeys(update.field for update in updates)
     functions = {update.field: update.function for update in updates}

@@ -2,8 +2,8 @@
 
 Devito executes the equations of a step one after another, in their order. Outcrop computes all updates of a stage from
 the values that exist before the stage. So an update that reads a new value must be in a later stage than the update
-that computes the value. If an update overwrites a value of the previous step, the other updates that read this value
-must be in the same stage or in an earlier stage.
+that computes the value. If an update overwrites a value of the previous step, all other updates that read this value
+must be in the stage of this update or in an earlier stage.
 
 Several equations for the same field become one update if no other equation reads the field in between. Otherwise, the
 field has several versions in a step, each in a stage of its own. A value that a stencil cannot keep, such as
@@ -114,21 +114,23 @@ def _check_overwritten(update: FieldUpdate, access: Access) -> None:
 
 
 def _overlap(box: Box, offset: tuple[int, ...]) -> bool:
-    """Return True if the cells at `offset` from the cells of a box include cells of the box."""
+    """Return True if a box overlaps with the same box shifted by `offset`."""
     return all(abs(step) < end - first for step, (first, end) in zip(offset, box, strict=True))
 
 
 @dataclass(frozen=True)
 class _Copies:
     """The fields that keep older values. The keys of `fields` are the name of a field and a number of steps. `late`
-    contains the readers that need the copy of a value at the beginning of the step, because the field has been
-    overwritten before: (field and version of the reader, field that is read)."""
+    contains the readers that read a field after the field was overwritten in the same step. Such a reader needs a copy
+    of the value from the beginning of the step. An entry has the field and the version of the reader, and the field
+    that is read."""
 
     fields: dict[tuple[str, int], OlderValues]
     late: set[tuple[str, int, str]]
 
     def in_place(self, update: FieldUpdate) -> FieldUpdate:
-        """Return the update, but with reads of the copies in place of values that the stencil does not keep."""
+        """Return the update with other reads. Where the update reads a value that the stencil does not keep, the result
+        reads the copy of this value."""
 
         def replaced(access: Access) -> Access:
             kept = self.fields.get((access.field, -access.shift))
@@ -143,8 +145,8 @@ class _Copies:
         return replace(update, reads=reads, earlier=self.in_place(update.earlier) if update.earlier else None)
 
     def updates(self, merged: Sequence[FieldUpdate]) -> Iterator[FieldUpdate]:
-        """Yield an update for each copy. After the update, the copy has the value that is one step newer. The copy of
-        the value at the beginning of the step is made in the same step."""
+        """Yield an update for each copy. After the update, the copy has the value that is one step newer. A copy of the
+        value at the beginning of a step is made during this step."""
         for (field, steps), kept in self.fields.items():
             newer = self.fields.get((field, steps - 1)) if steps > 1 else None
             first = next(one for one in merged if one.field == field)

@@ -55,7 +55,7 @@ class NumberFormat:
 
     @property
     def smallest(self) -> float:
-        """The smallest positive number with a full mantissa."""
+        """The smallest positive normal number."""
         return 2.0 ** (1 - self.bias)
 
     @property
@@ -64,8 +64,8 @@ class NumberFormat:
 
     @property
     def shifter(self) -> float:
-        """A number that rounds: (x + shifter) - shifter is the whole number nearest to x, and the last bits of x +
-        shifter are those of this whole number. This is true for |x| < 2^(digits - 1)."""
+        """A number that rounds: (x + shifter) - shifter is the whole number nearest to x. The last bits of x + shifter
+        are the last bits of this whole number. This is true for |x| < 2^(digits - 1)."""
         return 1.5 * 2.0**self.digits
 
 
@@ -119,11 +119,11 @@ class Arithmetic(ABC):
         return self.from_bits(self.bits(x) & self.whole(self.format.sign - 1))
 
     def sign_bit(self, x: Value) -> Value:
-        """Return the bits of x without all but its sign."""
+        """Return the sign bit of x. All other bits of the result are 0."""
         return self.bits(x) & self.whole(self.format.sign)
 
     def with_sign(self, x: Value, sign: Value) -> Value:
-        """Return x with another sign where the bits `sign` have the sign's bit."""
+        """Return -x where the sign bit is 1 in the bits `sign`, and x elsewhere."""
         return self.from_bits(self.bits(x) ^ sign)
 
     def pick(self, mask: Value, then: Value, other: Value) -> Value:
@@ -150,7 +150,7 @@ class Arithmetic(ABC):
         return self.from_bits((last_bits << self.whole(self.format.digits)) + self.whole(self.format.one))
 
     def from_whole(self, bits: Value) -> Value:
-        """Convert bits with the value of a whole number below 2^digits to this number."""
+        """Convert bits that represent a whole number below 2^digits to a floating-point number with the same value."""
         unit = self.format.bias + self.format.digits << self.format.digits  # the bits of 2^digits
         return self.from_bits(bits | self.whole(unit)) - self.number(2.0**self.format.digits)
 

@@ -101,7 +101,7 @@ def power(m: Arithmetic, a: Value, b: Value) -> Value:
     zero, one, infinity = m.number(0.0), m.number(1.0), m.number(float("inf"))
     size, exponent = m.abs(a), m.abs(b)
     log_high, log_low = _precise_log(m, size)
-    # For larger exponents, the result is 0, 1 or infinite. With the limit, no product overflows.
+    # For exponents above `end`, the result is 0, 1 or infinite. Because the exponent is limited, no product overflows.
     end = m.number(2.0 ** (m.format.digits + m.format.bits // 4))
     limited = m.where(exponent, end, end, exponent)
     limited = m.with_sign(limited, m.sign_bit(b))
@@ -113,12 +113,12 @@ def power(m: Arithmetic, a: Value, b: Value) -> Value:
     high = m.where(high, m.number(highest), m.number(highest), high)
     high = m.where(m.number(lowest), high, m.number(lowest), high)
     result = _exp(m, high, low)
-    # the limits of the size: 0 and infinity
+    # the special cases in which |a| is 0 or infinite
     grows = m.where(b, zero, infinity, zero)
     shrinks = m.where(b, zero, zero, infinity)
     result = m.where_equal(size, infinity, grows, result)
     result = m.where_equal(size, zero, shrinks, result)
-    # Numbers from 2^digits on are whole, and even from 2^(digits + 1) on.
+    # All numbers from 2^digits on are whole numbers. All numbers from 2^(digits + 1) on are even numbers.
     large = m.number(2.0 ** (m.format.digits + 1))
     small = m.where(exponent, large, zero, exponent)
     half = small * m.number(0.5)
@@ -210,8 +210,8 @@ def tan(m: Arithmetic, x: Value) -> Value:
 
 
 def _of_quadrant(m: Arithmetic, quadrant: Value, first: Value, second: Value) -> Value:
-    """Return the sine in a quadrant from the sine and the cosine of the rest. Only the last two bits of `quadrant`
-    matter."""
+    """Return the sine in a quadrant from the sine `first` and the cosine `second` of the remainder r. Only the last two
+    bits of `quadrant` matter."""
     size = m.pick(m.whole(0) - (quadrant & m.whole(1)), second, first)
     return m.with_sign(size, (quadrant & m.whole(2)) << m.whole(m.format.bits - 2))
 
@@ -257,7 +257,7 @@ def _reduced_large(m: Arithmetic, x: Value, size: Value) -> tuple[Value, Value, 
     form, width, last = m.format, m.constants.PART_BITS, _LAST[m.dtype]
     one, base, inverse = m.number(1.0), m.number(2.0**width), m.number(2.0**-width)
     largest, end = m.number(form.largest), m.number(FAST[m.dtype])
-    # For arguments of other cells that are not large, or not finite, any large number will do.
+    # If the argument of a cell is not large, or not finite, any large number can replace the argument here.
     bits = m.bits(m.where(size, end, m.where(size, largest, largest, size), largest))
     e = m.from_whole(bits >> m.whole(form.digits)) - m.number(float(form.bias + 3 * width - 1))
     k0 = m.nearest((e - m.number(1.5)) * m.number(1 / width) - m.number(0.5))
@@ -294,8 +294,9 @@ def _reduced_large(m: Arithmetic, x: Value, size: Value) -> tuple[Value, Value, 
 def atan2(m: Arithmetic, y: Value, x: Value) -> Value:
     """Return the angle of the point (x, y). The special cases are those of the function atan2 in C.
 
-    The angle is k pi / 4 + a or k pi / 4 - a. With s and l, the smaller and the larger of |x| and |y|, a is the
-    arctangent of s / l, or of (s - l) / (s + l) if s is larger than l / 2. In the second case, s - l is exact.
+    The angle is k pi / 4 + a or k pi / 4 - a. Let s be the smaller of |x| and |y|, and let l be the larger. Then a is
+    the arctangent of s / l. But if s is larger than l / 2, a is the arctangent of (s - l) / (s + l). In the second
+    case, s - l is exact.
     """
     zero, one, two = m.number(0.0), m.number(1.0), m.number(2.0)
     height, width = m.abs(y), m.abs(x)

@@ -2,7 +2,7 @@
 (`table.py`), and add the function's name to the three lists in this module.
 
 The module of a function is imported when the function is first used. A process that makes a stencil needs SymPy. A
-process that reads a stencil from the cache does not need SymPy.
+process that reads a stencil from the user's cache does not need SymPy.
 """
 
 from __future__ import annotations

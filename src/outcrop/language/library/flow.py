@@ -120,9 +120,9 @@ def stream_function() -> Stencil:
     psi (m^2/s) is the stream function of a flow without friction or vorticity. The contours of psi are stream lines.
     The difference of psi between two points is the flux between these points. The values on a fixed rim are the
     boundary condition. `inlet_outlet` computes such values. The stencil has no parameters. The iteration converges on
-    any grid. Along a side of n cells, each step multiplies an error with the shape of k half waves by cos(pi k/n).
-    Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's computational fluid dynamics
-    exercise.
+    any grid. Assume that an error has the shape of k half waves along a side of n cells. Then each step multiplies this
+    error by cos(pi k/n). Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's
+    computational fluid dynamics exercise.
     """
     psi = Field("psi")
     near = both_sides(psi, 0, 1, 2) + both_sides(psi, 1, 1, 2)
@@ -143,7 +143,7 @@ def inlet_outlet(
     `shape` is (nz, nx), and the planes have the shape (z1 - z0, nx). A flow of `flux` m^2/s enters through the first
     row, between the cells `inlet` = (first, last) along x. The flow leaves through the last column, between the cells
     `outlet` = (first, last) along z. The values of psi are constant along walls, change linearly over an opening, and
-    are 0 inside. Raises InputError if an opening is empty or does not lie within its side.
+    are 0 inside the box. Raises InputError if an opening is empty or does not lie within its side.
     """
     nz, nx = as_sizes("inlet_outlet", shape, 2, minimum=2)
     flux, kind = as_finite(flux, "inlet_outlet: flux"), as_real_dtype("inlet_outlet", dtype)

@@ -72,8 +72,9 @@ MAX_BYTES = 1 << 22
 
 def maker(function: str, **given: Any) -> Callable[..., Stencil]:
     """Return a callable that makes a stencil. `function` is the name of a function of the library, such as
-    "transport.heat7". `given` contains some arguments of this function. The callable reads the stencil from the cache.
-    If the cache does not have the stencil, the callable calls the function and stores the result in the cache."""
+    "transport.heat7". `given` contains some arguments of this function. The callable reads the stencil from the user's
+    cache. If the cache does not have the stencil, the callable calls the function and stores the result in the
+    cache."""
 
     def make(**options: Any) -> Stencil:
         arguments = {**given, **options}
@@ -406,7 +407,8 @@ def stability(
 
 
 def _states(stencil: Stencil, states: Sequence[State]) -> list[State]:
-    """Return the states, completed by the state of the limit. Raises InputError for fields that do not exist."""
+    """Return the states. If a state has no value for a field, the value comes from the state of the limit. Raises
+    InputError for fields that do not exist."""
     limit, names = limit_of(stencil), {one.name for one in stencil.fields}
     if isinstance(states, Mapping):
         raise InputError(f"states {shown(states)} must be a list of states, such as [{shown(states)}]")
@@ -427,7 +429,8 @@ def _whole(stencil: Stencil, shape: Sequence[int] | None) -> GridShape | None:
 
 
 def _may_grow(stencil: Stencil) -> bool:
-    """Return True for equations of users. No built-in equation grows by itself with useful parameters."""
+    """Return True for equations of users. With useful parameters, the solution of a built-in equation does not grow by
+    itself."""
     return _family_of(stencil) is None
 
 

@@ -104,8 +104,8 @@ def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> S
     """Make a stencil for linear advection u_t + vx u_x + vy u_y + vz u_z = 0 in `ndim` = 1, 2 or 3 dimensions, of
     `order` 1 or 2.
 
-    Order 1 uses upwind differences (donor cell) along all axes at once. No new value is above the maximum or below the
-    minimum of the old values. Order 1 is stable if the sum of |v| dt / h over the axes is <= 1. Order 2 is Lax and
+    Order 1 uses upwind differences (donor cell) along all axes in one stage. No new value is above the maximum or below
+    the minimum of the old values. Order 1 is stable if the sum of |v| dt / h over the axes is <= 1. Order 2 is Lax and
     Wendroff's scheme along x, then y, then z, with one stage for each axis. The velocity is constant, so the order of
     the axes does not matter. Order 2 is stable for |v| dt / h <= 1 along each axis. Both orders use differences of
     fluxes, so on a periodic grid the sum of u does not change.

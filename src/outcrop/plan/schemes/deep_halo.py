@@ -19,9 +19,9 @@ neighbour, so H is at most the number of rows of this neighbour. A rank never up
 because level 1 begins r rows above the lowest row of the halo.
 
 The rows of a rank and its halos can be divided into skewed blocks (skewed_cut.py). The first block has the rows that
-are exchanged with one neighbour, and the last block has the rows that are exchanged with the other neighbour. The
-blocks of two neighbours must reach the cut between the two ranks at the same time. So the blocks of every second rank
-begin with the highest rows:
+are exchanged with one neighbour. The last block has the rows that are exchanged with the other neighbour. The blocks of
+two neighbours must reach the cut between the two ranks at the same time. So the blocks of every second rank begin with
+the highest rows:
 
     rank        0               1               2               3
     blocks      2   1   0   |   0   1   2   |   2   1   0   |   0   1   2          numbers of the blocks, from low rows
@@ -40,7 +40,7 @@ side that has a neighbour. On each of these sides, a level updates r planes fewe
             -H         0            nz   nz+H  ──► the window moves
 
 The windows of all ranks move from low to high planes at the same time. A rank needs the halo below when its pass
-begins, but the window of the neighbour below reaches these planes only at the end of the pass. So when a neighbour
+begins. But the window of the neighbour below reaches these planes only at the end of the pass. So when a neighbour
 needs planes, the rank that owns these planes reads the planes from its disk again and sends them. In addition to the
 planes of its pass, a rank reads
 
@@ -61,8 +61,8 @@ A slot gets a plane of the pass only after the previous plane of the slot has be
 compares the checksums of the previous group. At that time, the reads of the previous group have usually ended.
 
 If the grid is also divided along y, a rank first receives halo planes. Then the rank sends rows of these planes to its
-neighbours along y. Rows at a corner belong to a diagonal neighbour. These rows are first sent along z to a neighbour
-along y, and then along y to the rank itself.
+neighbours along y. Rows at a corner belong to a diagonal neighbour. First, the diagonal neighbour sends these rows
+along z to a rank that is a neighbour of this rank along y. Then this neighbour sends the rows along y to this rank.
 """
 
 from __future__ import annotations
@@ -289,9 +289,9 @@ class HaloPlanes:
         self._unchecked: list[tuple[Block, Check]] = []
 
     def to(self, end: int, statics_end: int) -> Iterator[Action]:
-        """Yield the actions that bring planes, with their rows of neighbours, into memory. These are all planes of the
-        updated fields below `end`, and all planes of the static fields below `statics_end`. The last action starts the
-        block of the pass again."""
+        """Yield the actions that bring planes into memory, together with the rows of neighbours in these planes. These
+        are all planes of the updated fields below `end`, and all planes of the static fields below `statics_end`. The
+        last action starts the block of the pass again."""
         yield from self._to(end, statics_end)
         yield from self._in(self._begin)
 

@@ -107,7 +107,7 @@ class SkewedCut:
         ends = max(end - first for first, end in (block.frame() for block in (self.blocks[0], self.blocks[-1])))
         if self.count == 2:
             return ends
-        size = self.starts[2] - self.starts[1]  # the first block may have more cells
+        size = self.starts[2] - self.starts[1]  # the first block may have more cells than the others
         cells = size + self.reach * self.levels + max(self.reach, self.starts[0]) + 2 * (self.group - 1)
         return min(self.extent, max(ends, round_down(cells, self.group)))
 
@@ -211,8 +211,8 @@ def cut_axis(
     The first block has `lead` more cells than the other blocks, because it has no fringe below. If `lead` is at most
     `reach * (levels - 1)`, the frame of the first block is not larger than the other frames. At level 1, the distance
     from the beginning of the axis to the first cut is at least `least[0]` places. The distance from the last cut to the
-    end of the axis is at least `least[1]` places. If these distances are not possible, the axis is one block. A cut for
-    fewer levels has no larger frames.
+    end of the axis is at least `least[1]` places. If these distances are not possible, the axis is one block. If a cut
+    is for fewer levels, its frames are not larger.
     """
     begin, highest = max(first + size + lead, least[0]), extent - max(first, least[1])
     further = list(range(begin, extent - first, size)) if size else []

@@ -14,11 +14,11 @@ keeps its slot until a read needs the slot:
     even ring   zeta0 - r(L-1) [- r, L odd]  ..  zeta1 + b + r - 1         2b + rL  [+ r, L odd]
     odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd, for writes]
 
-If L is odd, the rings need the additional planes in brackets. So an even number of levels needs less memory. With one
-level, the odd ring must also hold the lower rim and the first slab. If a step has several stages, or if the state has
-previous values, each of the two rings has the size of the larger ring plus one radius. The ring of a static field holds
-the planes in the next table. The planes in brackets are needed only if updates read static fields at neighbouring
-cells:
+If L is odd, the rings need the additional planes in brackets. So an even number of levels needs less memory than an odd
+number. With one level, the odd ring must also hold the lower rim and the first slab. If a step has several stages, or
+if the state has previous values, each of the two rings has the size of the larger ring plus one radius. The ring of a
+static field holds the planes in the next table. The planes in brackets are needed only if updates read static fields at
+neighbouring cells:
 
     static      zeta0 - r(L-1) [- r, read at neighbours]  ..  zeta1 + b [+ r] - 1       2b + r(L-1) [+ 2r]
 
@@ -35,8 +35,8 @@ odd ring needs as many planes as the even ring. In the rings, plane z of block i
 planes of the next block can be read before a block ends.
 
 If a pass computes states again (history.py), each recomputed state has a separate field. Levels of the pass write this
-field, and later levels read it. Each block writes the rows of the field that the next block needs to the array
-`recomputed`. Let n be the number of levels from the first level that writes the field to the last level that reads the
+field, and later levels read it. Each block writes rows of the field to the array `recomputed`: the rows that the next
+block needs. Let n be the number of levels from the first level that writes the field to the last level that reads the
 field. Then the next block needs r n rows of the field. For k steps, these are about r k^2 rows of all fields together,
 so a pass moves 2 r k^2/by more words per cell.
 
@@ -510,9 +510,9 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 
 def levels_worth_trying(problem: Problem, max_levels: int | None = None) -> Iterator[int]:
     """Yield numbers of levels. The n-th number is the smallest number of levels with which n passes complete the run.
-    The number of steps of a pass is even, because an even number of levels needs less memory. If the grid is divided
-    among ranks, more passes may be necessary, because halos limit the number of levels. Some schemes allow only
-    `max_levels` levels."""
+    The number of steps of a pass is even, because an even number of levels needs less memory than an odd number. If the
+    grid is divided among ranks, more passes may be necessary, because halos limit the number of levels. Some schemes
+    allow only `max_levels` levels."""
     most = (problem.max_levels if max_levels is None else max_levels) // problem.stages
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps, most))
 

@@ -401,9 +401,9 @@ def repeated_steps(state: State) -> int:
 
 
 def keep_only(state: State, numbers: Collection[int]) -> None:
-    """Free the states of a history, except the states in `numbers`. The plan to store states after later steps does not
-    change. The manifest is committed first. Then the files are deleted, including files that a killed process has left.
-    The calling process must hold the lock of the run. Raises StorageError."""
+    """Free the states of a history, except the states in `numbers`. The list of states that later steps will keep does
+    not change. The manifest is committed first. Then the files are deleted, including files that a killed process has
+    left. The calling process must hold the lock of the run. Raises StorageError."""
     taps, step = state.manifest.taps, state.manifest.step
     entry = taps.history
     assert entry is not None

@@ -402,7 +402,7 @@ class _PartSnapshot:
 class MovedRecords:
     """Makes the records of one new part from the records of all old parts, when the number of ranks changes. `rank` is
     the number of the new part. `cuts` has the cuts of the new run. `first` is the manifest of the old part 0 at the
-    step of the move. A run of one process, called a whole run, can be the only old part or the only new part.
+    step of the move. A run of one process is called a whole run. It can be the only old part or the only new part.
 
     Each old part that has cells of the new part yields a sequence of blocks of values. The n-th blocks of all sequences
     are joined:
@@ -455,8 +455,8 @@ class MovedRecords:
                 source.check()
 
     def received(self, rank: int, receive: Callable[[NDArray[Any]], None]) -> Iterator[NDArray[Any]]:
-        """Yield the blocks of an old part on another rank, in the order in which the method `blocks` yields them there.
-        `receive` fills one block after the other."""
+        """Yield the blocks of an old part that is on another rank. Their order is the order in which the method
+        `blocks` yields the blocks on that rank. `receive` fills one block after the other."""
 
         def block(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
             found = np.empty(shape, dtype)
@@ -529,9 +529,9 @@ class MovedRecords:
         return low <= z < high
 
     def _common(self, entry: SnapshotsEntry, rank: int) -> tuple[slice, slice]:
-        """Return the rows of the snapshots that the old part `rank` and the new part have in common, as two slices. The
-        first slice counts from the first of these rows in the old part. The second slice counts from the first of these
-        rows in the new part."""
+        """Return the rows of the snapshots that the old part `rank` and the new part have in common, as two slices. In
+        the first slice, rows are counted from the first row of the snapshots in the old part. In the second slice, rows
+        are counted from the first row of the snapshots in the new part."""
         old, new = (entry.values_in(1, rows) for rows in (cells_of(self._first, rank)[1], self._rows))
         low, high, begins = max(old[0], new[0]), min(old[1], new[1]), (old[0], new[0])
         return tuple(slice(low - one, high - one) if low < high else slice(0, 0) for one in begins)  # type: ignore[return-value]

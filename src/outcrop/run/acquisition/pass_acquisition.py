@@ -268,7 +268,8 @@ class PassAcquisition:
 
 
 def lead_injected(one: PointInjection, problem: Problem, steps: int, stage: int, fields: Sequence[int]) -> LeadInjected:
-    """Return the values that a source of the forward run, `one`, adds in `steps` steps that a pass computes again."""
+    """`one` is a source of the forward run. Return the values that this source adds in `steps` steps that a pass
+    computes again."""
     found = _injected(one, problem, one.first_step, steps)
     return LeadInjected(stage, tuple(fields), found.cells, found.bytes)
 

@@ -7,9 +7,9 @@ after(first, results)       [exchange values of receivers near the cut between r
                             add the cells around each receiver ──► write and flush rows of traces, norms and checksums
 commit                      makes these rows valid, and the snapshots visible
 
-Snapshot files, including the index of their planes, are made in full size before the pass that fills them. Readers do
-not see the new files yet, because the metadata counts only snapshots up to the manifest's step. The core fills and
-flushes the files and computes their checksums. A repeated pass fills the files again."""
+Snapshot files are made in full size before the pass that fills them. They already include the index of their planes.
+Readers do not see the new files yet, because the metadata counts only snapshots up to the manifest's step. The core
+fills and flushes the files and computes their checksums. A repeated pass fills the files again."""
 
 from __future__ import annotations
 

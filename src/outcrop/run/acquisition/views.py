@@ -282,8 +282,8 @@ def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDAr
 
 
 def own_entry(state: State, entry: SnapshotsEntry) -> tuple[SnapshotsEntry, tuple[slice, ...]] | None:
-    """Return the entry for the files of a run or of one of its parts, and the cells of the box of `entry` that these
-    files have. Return None for a part that has no cells of the box."""
+    """Return the entry for the files of a run or of one of its parts. Also return the cells of the box of `entry` that
+    these files have. Return None for a part that has no cells of the box."""
     manifest = state.manifest
     if manifest.part is None:
         return entry, tuple(slice(0, count) for count in entry.shape)
@@ -366,7 +366,8 @@ class FollowedRecord:
         return self._done // self._row_bytes
 
     def is_beyond(self, state: State) -> bool:
-        """Return True if rows have been read that are not valid any more, because the run has gone back."""
+        """Return True if some rows that have been read are no longer valid, because the run has gone back to an earlier
+        step."""
         return self._done > self._valid_bytes(state)
 
     def read_on(self, state: State, max_bytes: int = PORTION_BYTES) -> bool:
@@ -458,13 +459,13 @@ class NormRows:
 
     @property
     def rows(self) -> dict[int, bytes]:
-        """A dictionary from the numbers of the rows that are kept to their bytes."""
+        """A dictionary with the bytes of the kept rows. The keys are the numbers of these rows."""
         return self._rows | ({self._count - 1: self._last} if self._count else {})
 
 
 def joined_envelope(parts: Sequence[Envelope], rows: int, columns: int) -> list[float]:
-    """Return the largest absolute values of a trace in ranges of steps that divide `rows` rows into at most `columns`
-    ranges. Each point of the trace is in one of the parts."""
+    """Divide the `rows` rows of a trace into at most `columns` ranges of steps. Return the largest absolute value in
+    each range. Each point of the trace is in one of `parts`."""
     columns = min(columns, rows)
     ends = [rows * column // columns for column in range(columns + 1)] if columns else [0]
     each = [[one.largest(*pair) for pair in itertools.pairwise(ends)] for one in parts]

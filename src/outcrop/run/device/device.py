@@ -9,11 +9,11 @@ The header identifies the run and has two copies of its manifest, which commits 
      2 MiB   slot 1:     the same
      4 MiB   the shards
 
-On the first device of a run, the text is the manifest. On the other devices, the text names the run. A slot is intact
-if its checksum and identity are right. If both slots are intact, the slot with the higher sequence number is valid. A
-commit writes the slot that is not valid, so an interrupted commit leaves the earlier manifest intact. Nearly every
-program that formats a disk overwrites the first sector, which contains the superblock. So a run is no longer found
-after the disk was formatted. Writing a superblock with another identity replaces a run in one step.
+On the first device of a run, the text in a slot is the manifest. On the other devices, this text names the run. A slot
+is intact if its checksum and identity are right. If both slots are intact, the slot with the higher sequence number is
+valid. A commit writes the slot that is not valid, so an interrupted commit leaves the earlier manifest intact. Nearly
+every program that formats a disk overwrites the first sector, which contains the superblock. So a run is no longer
+found after the disk was formatted. Writing a superblock with another identity replaces a run in one step.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ class Device(RunStorage):
 
 
 def ranges_on(manifest: Description, index: int, device: str) -> dict[tuple[str, int, int], DeviceRange]:
-    """Return a dictionary from each (array, copy, shard) on device number `index` of a run to the range of this
-    shard."""
+    """Return a dictionary with the ranges of all shards on device number `index` of a run. The keys are (array, copy,
+    shard)."""
     layout, begin, places = manifest.layout, HEADER_BYTES, {}
     for entry, copy in manifest.copies:
         for shard in range(index, layout.shards, len(manifest.directories)):
@@ -225,9 +225,9 @@ def member_of(header: Header) -> dict[str, object]:
 
 
 def signature_on(path: Path, handle: int) -> str:
-    """Return a text that names the content of an open device, such as a file system. Only content that other programs
-    recognise counts, and Outcrop's own header does not count. Return "" if there is no such content. Raises InputError
-    when the device cannot be read."""
+    """Return a text that names the content of an open device, such as a file system. The function searches only for
+    content that other programs recognise, and ignores Outcrop's own header. Return "" if there is no such content.
+    Raises InputError when the device cannot be read."""
     with os_errors_as(InputError, f"{path} cannot be read"):
         return device_use.find_signature(path, handle, device_use.size_of(handle))
 

@@ -87,8 +87,8 @@ MAX_STATE = 2
 @dataclass(frozen=True)
 class StateField:
     """A field of an adjoint run with values from the forward run. A step of the adjoint run goes back from state t of
-    the forward run to state t - 1. The step reads the values that `field` has `later` updates after state number t -
-    `state`. If `later` is -1, the step reads the previous values in state number t - `state`."""
+    the forward run to state t - 1. Let s be t - `state`. The step reads the values of `field` after state s and `later`
+    further updates. If `later` is -1, the step reads the previous values in state s."""
 
     name: Name
     field: Name
@@ -141,7 +141,7 @@ class PartEntry:
     `cut` contains the first row of each part along y, followed by the number of rows of the grid. `planes` contains the
     first plane of each part along z, followed by the number of planes. `planes` is empty if the planes are not divided.
     plan/ranks.py describes the numbers of ranks. `run` identifies the whole run and is the same in all parts. In
-    addition, each part has its own identity. `traces` is a dictionary from the name of each trace to the number of its
+    addition, each part has its own identity. `traces` is a dictionary. For the name of each trace, it has the number of
     points that this part records (acquisition/parts.py)."""
 
     run: Identity
@@ -198,8 +198,8 @@ class PaceEntry:
     `bytes_written` were measured from this time to the last commit. The predicted figures are for the whole call.
     `process` identifies the process that computes the steps (run/pace.py), or is "" if it is not known. If
     `is_stopped` is True, the call has ended before `last_step`. `not_finite` has the fields in which NaN or infinity
-    was found. Its value for a field is the last step of the first pass after which NaN or infinity was found in this
-    field."""
+    was found. The value for a field is the last step of a pass: the first pass after which NaN or infinity was found in
+    this field."""
 
     begun: Seconds
     first_step: Count
@@ -346,9 +346,9 @@ class SnapshotsEntry:
         return tuple(-(-(end - begin) // cells) for (begin, end), cells in zip(self.box, self.group, strict=True))
 
     def values_in(self, axis: int, cells: tuple[int, int]) -> tuple[int, int]:
-        """Return the first value along an axis that belongs to the cells cells[0] <= position < cells[1] of the grid,
-        and the value after the last one. Values are counted from the first value of the box. The two ends of the cells
-        must not divide a group."""
+        """Some values along an axis belong to the cells cells[0] <= position < cells[1] of the grid. Return the number
+        of the first of these values, and the number after the last of these values. Values are counted from the first
+        value of the box. The two ends of the cells must not divide a group."""
         (begin, end), group = self.box[axis], self.group[axis]
         low, high = max(begin, cells[0]) - begin, min(end, cells[1]) - begin
         return (-(-low // group), -(-high // group)) if low < high else (0, 0)
@@ -412,8 +412,8 @@ class AcquisitionEntries:
         return next((one for one in self.snapshots if one.is_history), None)
 
     def groups(self, axis: int) -> Groups:
-        """The groups of cells of coarse snapshots along an axis of a grid of three axes, which a cut between ranks must
-        not divide."""
+        """The groups of cells of coarse snapshots along an axis of a grid of three axes. A cut between ranks must not
+        divide a group."""
         each = [(*one.box[axis], one.coarsen[axis]) for one in self.snapshots if one.coarsen]
         return tuple(dict.fromkeys(one for one in each if one[2] > 1))
 
@@ -442,9 +442,9 @@ class AcquisitionEntries:
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """Return a dictionary from the name of each file that grows with the run to two numbers. The first number is
-        the size of a row in bytes. The second number is the number of rows that are valid after `step` steps. For
-        snapshots, a row is the checksum of one snapshot."""
+        """Return a dictionary with two numbers for each file that grows with the run. The keys are the names of these
+        files. The first number is the size of a row in bytes. The second number is the number of rows that are valid
+        after `step` steps. For snapshots, a row is the checksum of one snapshot."""
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
             found |= {f"norms-{name}": (self.norms_bytes, self.norms.count(step)) for name in self.norms.fields}

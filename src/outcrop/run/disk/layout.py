@@ -151,8 +151,8 @@ def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> 
 
 def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
     """Yield the bytes of a shard's index in parts: (offset, length) of each plane, then the CRC32C of all these
-    entries. If cells are hidden, zeros take the place of the entries of hidden planes, because readers look for the
-    index at the end of the file."""
+    entries. If cells are hidden, zeros take the place of the entries of hidden planes. The zeros are needed because
+    readers look for the index at the end of the file."""
     if not any(layout.hidden):
         length = layout.plane_bytes + CHECKSUM_BYTES
         yield from _index(layout.shard_planes, layout.records(shard), layout.record_bytes, length)
@@ -166,9 +166,9 @@ def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
 
 
 def _shown_pitch(layout: PlaneLayout) -> int:
-    """Return the number of cells from one row to the next in the chunks that readers of Zarr see, if cells are hidden.
-    If a plane has several rows, the chunk of a plane begins at the first shown cell, and each row ends with cells that
-    lie beyond the array."""
+    """For a layout with hidden cells, return the number of cells from one row to the next in the chunks that readers of
+    Zarr see. If a plane has several rows, its chunk begins at the first shown cell. Each row of the chunk ends with
+    cells that lie beyond the array."""
     return layout.pitch_cells if layout.shown[1] > 1 else layout.shown[2]
 
 

@@ -95,7 +95,7 @@ def _opened(file: ShardFile) -> int:
 
 
 def is_sparse(layout: PlaneLayout, rows: range, columns: range) -> bool:
-    """Return True if the cells in these rows and columns are sparse in a plane. Both ranges have at least one cell."""
+    """Return True if these rows and columns select only a small part of a plane. Both ranges have at least one cell."""
     first, end = _ends(columns)
     row_bytes = max(RECORD_BYTES, (end - first) * np.dtype(layout.dtype).itemsize)
     return SPARSE * len(rows) * row_bytes <= layout.plane_bytes
@@ -187,7 +187,7 @@ class Planes:
 
     def unverified(self, z: int, rows: range, columns: range) -> np.ndarray[Any, Any]:
         """Return the cells of plane z in these rows and columns, in a new array of shape (rows, columns). Only these
-        rows are read, so their checksum cannot be verified. Raises StorageError."""
+        rows are read, so the checksum of the plane cannot be verified. Raises StorageError."""
         layout = self._layout
         first, end = _ends(columns)
         shard, offset = layout.locate(z)

@@ -84,7 +84,7 @@ def assign(
 
 def complete(state: State, io: str = "auto", older_values: Mapping[str, tuple[str, int]] | None = None) -> None:
     """Write values to the arrays of the state that have no values yet. A field gets zeros. Previous values become equal
-    to the values of their field. `older_values` names fields that keep older values of other fields
+    to the values of their field. `older_values` contains the fields that keep older values of other fields
     (`Stencil.older_values`). Each of these fields becomes equal to the field whose older values it keeps."""
     older = older_values or {}
     with state.locked():
@@ -270,8 +270,8 @@ class PlanesView(ABC):
         raise InputError("cells of a field cannot be assigned; assign the whole field, as in sim['u'] = values")
 
     def sample(self, index: Any) -> Any:
-        """Return `array[index]` for a picture. If the cells are sparse in large planes, only their rows may be read, so
-        that their checksums are not verified."""
+        """Return `array[index]` for a picture. If the index selects only a small part of large planes, only the
+        selected rows may be read. In this case, the checksums of the planes are not verified."""
         return self[index]
 
     def _selected(self, wanted: range, rest: tuple[int | slice, ...]) -> Iterator[NDArray[Any]]:

@@ -259,7 +259,8 @@ def _is_run(text: str) -> bool:
 
 
 def _of_run(text: str, names: Sequence[str], stencil: Stencil) -> dict[str, str]:
-    """Return the initial values from another run: a dictionary from the arrays that both runs have to their places."""
+    """Return the initial values from another run as a dictionary. Its keys are the names of the arrays that both runs
+    have. Its values are the paths of these arrays in the other run."""
     there = arrays_at(Path(text))
     if common := [one for one in names if one in there]:
         return {one: f"{text}/{one}" for one in common}

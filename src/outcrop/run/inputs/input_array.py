@@ -99,8 +99,8 @@ def _chunk_planes(array: Any) -> int:
 
 @contextlib.contextmanager
 def _one_chunk_at_a_time() -> Iterator[None]:
-    """Make Zarr and Dask, if they are loaded, decode only one chunk at a time while the body of the `with` runs. This
-    saves memory."""
+    """While the body of the `with` runs, let Zarr and Dask decode only one chunk at a time. A package that is not
+    loaded stays unloaded. This saves memory."""
     with contextlib.ExitStack() as settings:
         if zarr := sys.modules.get("zarr"):
             settings.enter_context(zarr.config.set({"async.concurrency": 1}))

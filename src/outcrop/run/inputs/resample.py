@@ -240,7 +240,7 @@ class Interpolator:
 
     def planes(self, z0: int, z1: int) -> Array:
         """Return planes z0 <= z < z1 of the result. If values are interpolated, an input of float32 or of at most 16
-        bits gives float32, and other inputs give float64 or wider."""
+        bits gives float32. All other inputs give float64 or a wider type."""
         if self._maps[0].size == 1:
             if self._only is None:
                 self._only = self._plane(z0)

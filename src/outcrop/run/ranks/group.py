@@ -10,10 +10,10 @@ random token to all ranks. Each other rank then connects to rank 0:
                                 failed    "I have failed"                    to rank 0
                                 end       who has failed or gone             from rank 0
 
-A thread of each rank, the watcher, reads these messages. When a process is killed, the system closes its socket, and
-rank 0 notices this. Rank 0 also notices if a rank has sent nothing for SILENT_SECONDS. In both cases, rank 0 tells all
-other ranks which rank is gone. Each rank then calls the functions that were registered with `watching`. These functions
-stop the pass of the rank. If rank 0 is killed, each other rank notices this itself.
+Each rank has a thread that reads these messages, the watcher. When a process is killed, the system closes its socket,
+and rank 0 notices this. Rank 0 also notices if a rank has sent nothing for SILENT_SECONDS. In both cases, rank 0 tells
+all other ranks which rank is gone. Each rank then calls the functions that were registered with `watching`. These
+functions stop the pass of the rank. If rank 0 is killed, each other rank notices this itself.
 
 A group that has ended cannot be used again. The program ends, and the next start continues from the last generation
 that all ranks have committed (agreement.py).
@@ -142,8 +142,8 @@ class RankGroup:
 
     def allgather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, in the order of ranks. A value must be plain data that JSON can represent.
-        All ranks must call this method. Raises CommunicationError if a rank is gone, and the error of another rank that
-        has left `together` with an error."""
+        All ranks must call this method. Raises CommunicationError if a rank is gone. If another rank has left
+        `together` with an error, raises this error."""
         return self._exchange({"value": value})
 
     @contextlib.contextmanager

@@ -74,8 +74,8 @@ SECONDS_TO_ANSWER = 5.0
 
 @contextlib.contextmanager
 def linked(group: RankGroup, neighbours: Sequence[int | None]) -> Iterator[tuple[Link | None, ...]]:
-    """Connect all neighbours. `neighbours` has the neighbours of this rank in the order of SIDES, or None if there is
-    no neighbour at a side. Yield the links to these neighbours. At the end, the links are closed. All ranks must call
+    """Connect all neighbours. `neighbours` has the neighbours of this rank in the order of SIDES. It has None for a
+    side without a neighbour. Yield the links to these neighbours. At the end, the links are closed. All ranks must call
     this function together. Raises CommunicationError if a neighbour cannot be reached."""
     token = hmac.new(group.token.encode(), b"links", hashlib.sha256).hexdigest()
     lower = [one for one in neighbours[::2] if one is not None]
@@ -102,8 +102,9 @@ def linked(group: RankGroup, neighbours: Sequence[int | None]) -> Iterator[tuple
 def _accepted(
     group: RankGroup, stack: contextlib.ExitStack, listener: Listener, neighbours: Sequence[int], deadline: float
 ) -> dict[int, socket.socket]:
-    """Accept the connections of the neighbours with lower rows or planes. Return a dictionary from the number of the
-    rank to its connection. These neighbours are different ranks, and no other rank connects."""
+    """Accept the connections of the neighbours with lower rows or planes. Return a dictionary with a connection for
+    each of these neighbours. The keys are the numbers of the neighbours. These neighbours are different ranks, and no
+    other rank connects."""
     found: dict[int, socket.socket] = {}
     while waiting := [one for one in neighbours if one not in found]:
         try:
@@ -144,8 +145,9 @@ def _require_time(group: RankGroup, name: str, deadline: float, reason: str) -> 
 
 
 def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
-    """Connect all ranks in a row, and measure all links at the same time, in about 0.1 s. The result is the rate of the
-    slowest link, and is the same on all ranks. All ranks must call this function together.
+    """Connect each rank to the ranks with the next lower and the next higher number. Measure all these links at the
+    same time, in about 0.1 s. The result is the rate of the slowest link, and is the same on all ranks. All ranks must
+    call this function together.
 
     If `is_wanted` is False on all ranks, nothing is measured, and the result has the assumed figures. If a link gives
     no figures, the result also has the assumed figures. Raises CommunicationError if a neighbour cannot be reached."""
@@ -164,7 +166,8 @@ def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
             threads.submit(_send, one)
         received = sum(one.result() for one in rates)
     every = group.allgather([len(rates), received, max(seconds)])
-    # Ranks with fewer neighbours are left out. They receive less, because their neighbours also send to other ranks.
+    # If some ranks have two neighbours, ranks with one neighbour are left out. These ranks receive bytes at a lower
+    # rate from their neighbour, because the neighbour also sends to another rank.
     most = max(sides for sides, _, _ in every)
     rate = min(found for sides, found, _ in every if sides == most)
     latency = max(found for _, _, found in every) / 2
@@ -218,7 +221,8 @@ class RowStream:
         self._socket, self._rank = connection, rank
 
     def receive(self, target: NDArray[np.floating]) -> None:
-        """Fill `target`, which is contiguous, with the next values. Raises EOFError(rank) if the stream has ended."""
+        """Fill `target` with the next values. `target` must be contiguous. Raises EOFError(rank) if the stream has
+        ended."""
         view = memoryview(target.reshape(-1).view("u1").data)
         while view:
             try:

@@ -10,8 +10,8 @@
 An array is read in parts, when it is needed. Each read opens the files of the run itself, so several threads can read
 at the same time. The objects can be pickled, so that other processes can read, too.
 
-The arrays of the group "" belong to one generation. If the run goes on, later reads raise InputError. Snapshots and
-traces do not change when a run goes on.
+The arrays of the group "" belong to one generation. If the run continues, later reads raise InputError. Snapshots and
+traces do not change when a run continues.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class ReadSnapshots:
 
     def __call__(self, index: Index) -> NDArray[Any]:
         times, *cells = index if index else (slice(None),)
-        wanted = range(self.count)[times]  # if the run has gone on, there are more snapshots now
+        wanted = range(self.count)[times]  # if the run has continued, it now has more snapshots than `count`
         if isinstance(wanted, range):
             times = slice(wanted.start, wanted.stop if wanted.stop >= 0 else None, wanted.step)
         found = self.run.simulation.snapshots[self.name][(times, *cells)]
@@ -135,8 +135,8 @@ class ReadSnapshots:
 @dataclass(frozen=True)
 class Variable:
     """An array with named axes. `read` returns the values that an index selects. `unit_axes` is the number of axes,
-    counted from the last axis, that `blocks` does not divide. `check` raises CorruptionError if stored values are
-    damaged that `read` does not test."""
+    counted from the last axis, that `blocks` does not divide. `check` raises CorruptionError if stored values that
+    `read` does not test are damaged."""
 
     name: str
     axes: tuple[str, ...]
@@ -210,8 +210,8 @@ class ResultGroup:
         return sum(one.nbytes for one in self.variables)
 
     def beside(self, variable: Variable) -> str:
-        """Return the names of the coordinates of a variable that do not have the name of their axis, as text. The
-        attribute "coordinates" has this text (CF conventions)."""
+        """Return a text with the names of some coordinates of a variable: those that do not have the name of their
+        axis. The attribute "coordinates" has this text (CF conventions)."""
         return " ".join(one.name for one in self.coordinates if one.name != one.axis and one.axis in variable.axes)
 
     def require_names(self) -> None:

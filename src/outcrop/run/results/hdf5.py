@@ -96,7 +96,7 @@ def write_view(path: Path, run: OpenedRun, groups: Sequence[ResultGroup], advanc
                 name = group.path.removeprefix(SNAPSHOTS).removeprefix("/")
                 _write_group(file, group, partial(_view_of_snapshots, file, run, name))
             else:
-                # the fields change when the run goes on, so the step of today would soon be wrong
+                # the fields change when the run continues, so the current step would soon be wrong
                 about = {key: value for key, value in group.attributes.items() if key not in ("step", "time")}
                 still = ResultGroup(group.path, group.variables, group.coordinates, about)
                 _write_group(file, still, partial(_view_of_field, file, run))
@@ -234,7 +234,7 @@ def _view_of_field(file: Any, run: OpenedRun, node: Any, variable: Variable) -> 
             rows = min(end_row - first_row, variable.shape[1])
             start = pads[1] * own.pitch_cells + first_x
             selected = h5py.MultiBlockSlice(start=start, stride=own.pitch_cells, count=rows, block=nx)
-            if own.pitch_cells == nx:  # rows without padding are one block, which HDF5 reads much faster
+            if own.pitch_cells == nx:  # without padding, the rows are one block, which HDF5 reads faster than several
                 selected = h5py.MultiBlockSlice(start=start, stride=rows * nx, count=1, block=rows * nx)
             layout[planes[1], first_row : first_row + rows, :] = raw[planes[0], selected]
     return node.create_virtual_dataset(variable.name, layout)

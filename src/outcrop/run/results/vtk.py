@@ -105,7 +105,8 @@ def _text_array(kind: str, name: str, values: NDArray[Any]) -> str:
 def _write(
     file: BinaryIO, group: ResultGroup, outer: tuple[int, ...], numbers: dict[str, Any], advance: Advance
 ) -> None:
-    """Write one image. `outer` is the place of its values on the axes of the arrays that an image does not have."""
+    """Write one image. The arrays can have axes that an image does not have. `outer` is the place of the image on these
+    axes."""
     first = group.variables[0]
     shape = first.shape[len(outer) :]
     axes = first.axes[len(outer) :]
@@ -166,7 +167,8 @@ def _field_data(numbers: dict[str, Any]) -> Iterator[str]:
 
 def _along(coordinates: Sequence[Coordinate], axis: str) -> tuple[float, float]:
     """Return the first coordinate along an axis, and the distance between two cells. The last value is not used if
-    there are more than two values, because the last group of cells of a coarse snapshot can be smaller."""
+    there are more than two values, because the last group of cells of a coarse snapshot can be smaller than the other
+    groups."""
     for one in coordinates:
         if one.name == axis:
             values = one.values if len(one.values) < 3 else one.values[:-1]

@@ -36,8 +36,8 @@ class OutcropBackend(BackendEntrypoint):
     "norms"             the norms of all fields, with the axis step
     "sources"           the values of all sources, with the positions of the sources
 
-    A dataset of fields shows one generation. If the run goes on, later reads raise InputError, and the dataset must be
-    opened again. Raises InputError if the path holds no run or the group does not exist."""
+    A dataset of fields shows one generation. If the run continues, later reads raise InputError, and the dataset must
+    be opened again. Raises InputError if the path holds no run or the group does not exist."""
 
     supports_groups = True
     description = "Open runs of Outcrop"

@@ -159,8 +159,8 @@ def _write(
     store: Any, groups: Sequence[ResultGroup], advance: Advance, put: Callable[[str, bytes], None],
     get: Callable[[str], bytes],
 ) -> None:  # fmt: skip
-    """Write all arrays, then the metadata of the groups, and last those of the top group. `put` and `get` write and
-    read an object of `store`."""
+    """Write all arrays, then the metadata of the groups, and finally the metadata of the top group. `put` and `get`
+    write and read an object of `store`."""
     import zarr
 
     below: dict[str, dict[str, Any]] = {}

@@ -2,8 +2,8 @@
 // sends its options and a description of its bytes to all other ranks. Then all ranks compute the same decisions from
 // the same data.
 //
-// The user's file is divided into regions, domains and rounds. Regions belong to a rank, a domain belongs to an
-// aggregator, and rounds belong to a domain.
+// The user's file is divided into regions, domains and rounds. Each region belongs to one rank, each domain belongs to
+// one aggregator, and each round belongs to one domain.
 //
 // A region is a part of the file that a rank accesses. A region may contain small gaps, which the rank does not access.
 // The regions of all ranks together are cut into domains. The domains have about equal numbers of bytes. Each domain is
@@ -109,17 +109,17 @@ struct Election {
 using Elect = std::function<Election(const ElectionInputs &)>;
 
 /// Returns `inputs.owners` if this list is not empty. Otherwise, elects one rank for each domain, in the order of the
-/// domains. The candidates are the ranks that have bytes in the domain. The function chooses the candidate with the
-/// fewest earlier domains. Among equal candidates, it chooses the candidate with the most bytes in the domain, and then
-/// the lowest rank.
+/// domains. The candidates are the ranks that have bytes in the domain. The function chooses the candidate that it has
+/// already elected for the fewest domains. Among equal candidates, it chooses the candidate with the most bytes in the
+/// domain, and then the lowest rank.
 Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
 
 /// A special value of PlanOptions::own_run_bytes: the library chooses the value. The library chooses 64 KiB if all
-/// ranks are on one node and no number of aggregators is given. On one node, aggregators save little time. Otherwise
-/// the library chooses 0, so ranks never perform their own I/O. A file system that several nodes share is faster with
-/// few writers.
+/// ranks are on one node and no number of aggregators is given. On one node, aggregators save little time. In all other
+/// cases, the library chooses 0, so ranks never perform their own I/O. The reason is that a file system that several
+/// nodes share is faster with few writers.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
 /// The options of a plan. All ranks must give the same options. Only the elements of `media` may differ between ranks.
@@ -154,7 +154,7 @@ struct PlanSummary {
   std::uint64_t buffer_bytes = 0;
   std::uint32_t buffers = 0;
   bool own = false;                 ///< true if each rank performs its own I/O
-  std::vector<std::string> places;  ///< one line for each tier, which says where this node's buffers on the tier are
+  std::vector<std::string> places;  ///< for each tier, a line that says where this node's buffers on the tier are
   /// the reason why this rank cannot share memory with the other ranks of its node, or empty
   std::vector<std::string> notes;
 };

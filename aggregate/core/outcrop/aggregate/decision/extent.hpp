@@ -125,7 +125,8 @@ inline Walk walk_of(const Extent &extent, const Range &clip) {
   return walk;
 }
 
-// Returns {first, last}. Only the repetitions first to last - 1 of dim `level` can have bytes in `walk.clip`.
+// Returns {first, last}. Only the repetitions from `first` up to but not including `last` of dim `level` can have bytes
+// in `walk.clip`.
 inline std::array<std::uint64_t, 2> touched(const Walk &walk, std::size_t level, std::uint64_t file) {
   const Dimension &dim = walk.dims[level];
   const std::uint64_t inside = walk.spans[level + 1];

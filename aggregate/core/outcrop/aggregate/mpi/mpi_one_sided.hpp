@@ -172,7 +172,8 @@ class MpiGets {
       if (message.busy) advance(message);
   }
 
-  /// Returns true if the message of this request has ended. The caller must not use the request after this result.
+  /// Returns true if the message of this request has ended. After the function has returned true, the caller must not
+  /// use the request.
   bool over(outcrop_request request) {
     const auto index = static_cast<std::size_t>(request & ~(mark | sends));
     if ((request & sends) != 0) {

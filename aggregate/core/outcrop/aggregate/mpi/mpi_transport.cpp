@@ -8,7 +8,7 @@
 // MPI_Finalize frees the communicators.
 //
 // This library returns errors of MPI to its caller, so the error handler of the user's communicator has no effect.
-// MPICH is an exception: it passes errors of transfers that are under way to the handler of MPI_COMM_WORLD. Only the
+// MPICH is an exception: if a transfer fails while it is under way, MPICH calls the handler of MPI_COMM_WORLD. Only the
 // user can set this handler. The default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py
 // sets MPI_ERRORS_RETURN.
 //

@@ -1,9 +1,10 @@
 // Helpers for calls of MPI: texts of errors, waiting, messages of any size, and collective calls.
 //
 // MPI keeps a core busy while it waits. Another rank or an I/O thread may need this core. So this library never lets
-// MPI wait. It begins an operation, and then tests the operation repeatedly, with pauses. With MPICH and eight ranks on
-// two cores, a barrier takes 0.6 to 0.7 ms with tests and pauses, and 15 to 32 ms if MPI waits. Messages of 64 KiB from
-// each rank to the same rank take 0.4 ms with tests and pauses, and 2 to 19 ms if MPI waits.
+// MPI wait. It begins an operation, and then tests the operation repeatedly, with pauses. An example is MPICH with
+// eight ranks on two cores. A barrier takes 0.6 to 0.7 ms with tests and pauses, and 15 to 32 ms if MPI waits. If each
+// rank sends 64 KiB to the same rank, the messages take 0.4 ms with tests and pauses. They take 2 to 19 ms if MPI
+// waits.
 #pragma once
 
 // These macros leave out the C++ bindings of old versions of MPI. The bindings cause warnings, and this library does

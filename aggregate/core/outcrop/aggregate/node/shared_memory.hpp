@@ -1,5 +1,5 @@
-// The functions of this file allocate memory that the ranks of a node share, and find the number of free bytes of each
-// kind of memory.
+// The functions of this file allocate memory that the ranks of a node share. They also find the number of free bytes of
+// each kind of memory.
 //
 // A segment is a file without a name. Each rank of the node maps the file. The file is in ordinary memory, in memory of
 // chosen NUMA nodes, or in a folder of a file system. The system frees the segment when the last process that maps it

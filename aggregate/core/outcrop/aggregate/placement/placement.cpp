@@ -71,8 +71,8 @@ bool dominates(const Tier &one, const Tier &other, bool is_first) {
          one.empty_bytes_per_second > other.empty_bytes_per_second;
 }
 
-// Returns true if placement can ignore a tier of a node. This is the case if another tier of the node is at least as
-// cheap for every domain and has room for all aggregators of the node.
+// Returns true if placement can ignore a tier of a node. It can if another tier of the node has room for all
+// aggregators of the node, and is at least as cheap for every domain.
 bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t needed) {
   for (std::size_t other = 0; other < slots.size(); ++other)
     if (other != tier && slots[other] >= needed && dominates(machine.tiers[other], machine.tiers[tier], other < tier))
@@ -375,7 +375,7 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both) {
   const std::vector<Tally> sorted = sorted_tallies(tallies);
-  // with one rank on each node, the two ways to send are the same
+  // with one rank on each node, common messages and separate messages are the same
   const bool is_alone = machine.nodes() == machine.node_of_rank.size();
   // in a deque, the elements keep their addresses
   std::deque<Attempt> all;

@@ -3,10 +3,10 @@
 //     tallies of ranks ──► tallies of nodes ──► cost of each domain on each node and tier ──► assign ──► rank of the node
 //      (bytes by domain)    + distances          filters: persistence, requested tier         capacity: rooms
 //
-// The ranks of a node share memory, so a cost depends on the node and the tier, but not on the rank. The first step
-// chooses a node and a tier for each domain, so that the sum of costs is minimal. The second step chooses the rank with
-// the most bytes of the domain as the aggregator. It considers only ranks of the node that are not yet aggregators,
-// because a rank is the aggregator of at most one domain.
+// The ranks of a node share memory, so a cost depends on the node and the tier, but not on the rank. First, placement
+// chooses a node and a tier for each domain, so that the sum of costs is minimal. Then it chooses the rank with the
+// most bytes of the domain as the aggregator. In this choice, it considers only ranks of the node that are not yet
+// aggregators, because a rank is the aggregator of at most one domain.
 //
 // The aggregators of a node share the node's network cards, tiers and local target. So aggregators are spread evenly
 // over the nodes. The predicted cost assumes the same number of aggregators on each node.
@@ -75,8 +75,8 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
 
 /// Places domains, and also chooses their number. First tries the given domains. Then merges groups of 2, 4, 8, ...
 /// neighbouring domains, and tries the merged domains. Returns the placement with the shortest time. If several times
-/// are equal, returns the placement with the fewest domains. If `try_both` is true, tries each number of domains twice:
-/// the ranks of a node send one message together, or each rank sends its own messages.
+/// are equal, returns the placement with the fewest domains. If `try_both` is true, tries each number of domains twice.
+/// The ranks of a node then send either one common message or separate messages.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
@@ -135,8 +135,9 @@ struct StepUsage {
   std::uint64_t room_bytes = 0;  ///< the maximum size of a stage on a node; the value 0 means all room of the tier
 };
 
-/// The rates of the work that staging adds to an aggregator's thread, without the transfers from or to the tier. The
-/// values were measured by scripts/staged_beside_direct.py on the machine of docs/decisions.md, with a stage in memory.
+/// The rates of the work that staging adds to an aggregator's thread. This work does not include the transfers from or
+/// to the tier. The values were measured by scripts/staged_beside_direct.py on the machine of docs/decisions.md, with a
+/// stage in memory.
 struct StagingRates {
   double write_bytes_per_second = 2.5e9;  ///< the rate of allocating pages and computing a checksum
   double read_bytes_per_second = 8e9;     ///< the rate of testing a checksum

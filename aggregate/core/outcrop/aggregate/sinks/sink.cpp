@@ -115,7 +115,7 @@ std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std
 #ifdef SYS_cachestat
   constexpr long number = SYS_cachestat;
 #else
-  constexpr long number = 451;  // the same number on all architectures; kernels before 6.5 refuse this system call
+  constexpr long number = 451;  // the same number on all architectures; Linux before 6.5 refuses this system call
 #endif
   const std::uint64_t range[2] = {offset, length};
   std::uint64_t counts[5] = {};

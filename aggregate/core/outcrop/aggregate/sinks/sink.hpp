@@ -92,9 +92,9 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 // If direct writes to a device are slow, buffered writes to this device are also measured. All later writes to the
 // device use the kind of write that was faster in the last measurements. Ranks that perform their own I/O ignore these
 // measurements. These ranks use one common decision about ample room, because the median time was longer with a
-// separate decision on each rank. A buffered read takes about as long as a direct read, because the system reads ahead,
-// and the next reader finds the pages in the cache. If the cache has no ample room for a step, the step is read
-// directly, because its pages would displace other data from the cache.
+// separate decision on each rank. A buffered read takes about as long as a direct read, because the system reads ahead.
+// After a buffered read, the next reader finds the pages in the cache. If the cache has no ample room for a step, the
+// step is read directly, because its pages would displace other data from the cache.
 
 /// The last measured seconds per byte on one device, for direct writes and for buffered writes. The value 0 means that
 /// there is no measurement yet.

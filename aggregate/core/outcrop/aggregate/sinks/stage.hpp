@@ -48,8 +48,8 @@ struct StagedRun {
   bool operator==(const StagedRun &) const = default;
 };
 
-/// The list of all runs that a writer has staged in a step. The list is stored as a listing (text.hpp). If a run is at
-/// least one page long, the offset of the run within a page is the same in the data file and in the target.
+/// The list of all runs that a writer has staged in a step. The list is stored as a listing (text.hpp). A run of at
+/// least one page begins at the same offset within a page in the data file and in the target.
 struct StageList {
   std::string target;  ///< the path of the file that these bytes belong to
   std::uint64_t step = 0;
@@ -83,9 +83,9 @@ StageList read_list(outcrop::Folder &folder, const StageName &name);
 /// CorruptionError, StorageError.
 std::span<const std::byte> read_run(const OpenFile &data, const StagedRun &run, std::byte *bytes);
 
-/// Returns the address in `memory` for a run of bytes of the data file. The address and the run's offset in the data
-/// file have the same position within a page, so that whole pages can bypass the page cache. `memory` must be one page
-/// longer than the run.
+/// Returns the address in `memory` for a run of bytes of the data file. The address has the same position within a page
+/// as the run's offset in the data file. So whole pages can bypass the page cache. `memory` must be one page longer
+/// than the run.
 std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 
 /// Removes the files of a step that is done. The data are removed first, because a `done` file without data is

@@ -87,8 +87,8 @@ class DomainWork {
   std::span<const std::uint32_t> local_parts(std::size_t round) const {
     return std::span(local_parts_).subspan(local_begins_[round], local_begins_[round + 1] - local_begins_[round]);
   }
-  /// Returns the initial value of `pending` for the round (node.hpp): the number of ranks of this node with bytes in
-  /// the round, plus the number of messages from or to other nodes.
+  /// Returns the initial value of `pending` for the round (node.hpp). It is the number of ranks of this node with bytes
+  /// in the round, plus the number of messages from or to other nodes.
   std::uint32_t parts(std::size_t round) const { return parts_[round]; }
   bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
 

@@ -11,9 +11,9 @@ namespace outcrop::aggregate {
 namespace {
 
 // Ranges are copied in pieces of this size. Within a piece, the variables are copied one after another. The piece stays
-// in the cache until all its variables are copied, even if the variables interleave in the file, as in an array of
-// structures. The sender and the receiver must use the same size, because the pieces determine the order of bytes in a
-// message.
+// in the processor's cache until all its variables are copied. This is true even if the variables interleave in the
+// file, as in an array of structures. The sender and the receiver must use the same size, because the pieces determine
+// the order of bytes in a message.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 // Blocks of equal length. Each block begins `stride` bytes after the previous block.

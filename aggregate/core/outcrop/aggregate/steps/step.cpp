@@ -149,8 +149,8 @@ void Step::copy_rounds() {
 }
 
 // If this rank performs its own I/O through the page cache, moves its bytes between the file and its memory without a
-// buffer, and returns true. Otherwise returns false. In a read, each rank of a node begins at a different extent,
-// because simultaneous reads of neighbouring extents slow each other down in the page cache.
+// buffer. In this case, returns true. Otherwise returns false. In a read, each rank of a node begins at a different
+// extent. Simultaneous reads of neighbouring extents would slow each other down in the page cache.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
   if (engine_.under_way.size() > 1) return false;  // the I/O thread may be using the sink

@@ -143,8 +143,8 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield remarks on table cells in which Outcrop is slower than another way, and on cold reads of files that were
-    partly in the page cache.
+    """Yield remarks on table cells in which Outcrop is slower than another way. Also yield remarks on cold reads of
+    files that were partly in the page cache.
     """
     for cell in figures["cells"]:
         if cell["gain"] is not None and cell["gain"] < 1:
@@ -156,8 +156,8 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return a remark on a table cell in which Outcrop is slower. The remark gives the ratio of the speeds, says
-    whether the spreads overlap, and gives the shares of storage and of copying in a rank's time.
+    """Return a remark on a table cell in which Outcrop is slower. The remark gives the ratio of the speeds, and says
+    whether the spreads overlap. It also gives the shares of storage and of copying in a rank's time.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]

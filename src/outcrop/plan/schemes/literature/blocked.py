@@ -25,8 +25,7 @@ class InStep(Generic[Transfer]):
         self._done = first
 
     def up_to(self, z_end: int) -> Iterator[Transfer]:
-        """Yield the parts of the actions whose planes are below `z_end`, except the parts that have already been
-        yielded."""
+        """Yield the parts with planes below `z_end`, except the parts that have already been yielded."""
         for one in self._whole if z_end > self._done else ():
             z0, z1 = max(one.z0, self._done), min(one.z1, z_end)
             if z0 < z1:

@@ -1,5 +1,5 @@
-"""The scheme with skewed blocks in z, y and x. Each level of a block has lower cells than the previous level. The
-blocks are processed one after another, as in AL-NR of Midorikawa and Tan.
+"""The scheme with skewed blocks in z, y and x. At each level, a block has cells at lower positions than at the previous
+level. The blocks are processed one after another, as in AL-NR of Midorikawa and Tan.
 
     z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts. The fringe has
       └─ x-blocks         the latest two levels of each cell, one in each ring (skewed_cut.py). No cell is computed
