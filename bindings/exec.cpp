@@ -278,8 +278,8 @@ Bind to_bind(const std::string &name) {
   throw nb::value_error(text_from("no such way to bind: ", name).c_str());
 }
 
-// Returns one tuple for each NUMA node that this process may use. The tuple has the number of cores and the number of
-// processors of the node.
+// Returns one tuple for each NUMA node that this process may use. The tuple has two numbers: the cores of the node, and
+// the processors of the node.
 std::vector<std::tuple<unsigned, std::size_t>> numa_nodes(const std::string &topology) {
   std::vector<std::tuple<unsigned, std::size_t>> result;
   for (const NumaNode &node : (topology.empty() ? system_topology() : synthetic_topology(topology)).nodes)

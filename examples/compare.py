@@ -1,5 +1,5 @@
-"""Measure variants of a program alternately. Each variant runs in its own process, so that this module can measure the
-memory of each variant separately.
+"""Measure variants of a program alternately. Each measurement runs in its own process, so that the memory of each
+variant can be measured separately.
 
     parent   variant 1, variant 2, ..., variant 1, variant 2, ...    Computes ratios for each repeat, and their medians.
     child    SCRIPT --variant NAME ...                               Prints its Outcome as JSON.

@@ -12,8 +12,9 @@ derivative of growth u (1 - u) depends on u. Each step of the adjoint run theref
 the forward run.
 
 `direct_adjoint.png` shows the state at the end, the measured quantity, and the sensitivity at the start. To check the
-sensitivity, the program adds the same few algae at two places and runs forward again. The program also prints a finite
-difference, and compares the sensitivity with the adjoint of a solver in NumPy.
+sensitivity, the program runs forward twice more, each time with a few additional algae at another place. For one of
+these places, the program also prints a finite difference. It also compares the sensitivity with the adjoint of a solver
+in NumPy.
 
 The NumPy solver is an example of a program of your own. The solver keeps its states in `oc.Trajectory`. The printed
 table has the times of the forward run and of the adjoint run of this solver. Each row is for one place where the states

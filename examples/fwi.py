@@ -71,7 +71,9 @@ class Survey:
 
     @property
     def steps(self) -> int:
-        """The number of steps in which the wavelet of a source ends and its wave crosses the region."""
+        """The number of steps that a source needs to emit its wavelet, and that the wave then needs to cross the
+        region.
+        """
         return round((WIDTH / VELOCITY + 2.4 / FREQUENCY) / self.dt)
 
     def circle(self, count: int) -> np.ndarray:
@@ -130,8 +132,8 @@ def evaluate(survey: Survey, velocity: np.ndarray, data: Sequence[np.ndarray]) -
 
 
 def invert(survey: Survey, data: Sequence[np.ndarray], iterations: int) -> tuple[np.ndarray, list[float]]:
-    """Return the recovered change of the velocity in m/s, and the misfits before and after each iteration. The misfits
-    are divided by the first misfit."""
+    """Return the recovered change of the velocity in m/s, and the misfits: one at the start, and one after each
+    iteration. All misfits are divided by the misfit at the start."""
     inside = survey.radius(0, 0) < INSIDE
     start = np.full(survey.shape, VELOCITY)
     first, slope = evaluate(survey, start, data)

@@ -7,10 +7,10 @@ has order 8 in space. All sides except the surface absorb the waves. A line of r
 snapshots keep the vertical section through the shot. The program writes the run and two pictures, `seismogram.png` and
 `snapshots.png`, to DIRECTORY (default `marmousi`).
 
-The grid has 2401 x 1489 x 601 cells (length, width, depth). One time level takes 8 GiB, and the run takes 48 GiB on
-disk. The run needs 512 MiB of memory and takes hours. The length is the streaming axis, because planes perpendicular to
-the longest axis are the smallest. With `--small`, the grid has two million cells and the run takes half a minute. To
-continue an interrupted run, repeat the same command.
+The grid has 2401 x 1489 x 601 cells (length, width, depth). The values of one field take 8 GiB, and the run takes 48
+GiB on disk. The run needs 512 MiB of memory and takes hours. The length is the streaming axis, because planes
+perpendicular to the longest axis are the smallest. With `--small`, the grid has two million cells and the run takes
+half a minute. To continue an interrupted run, repeat the same command.
 """
 
 import lzma
@@ -129,8 +129,8 @@ def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
 
 
 def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
-    """Draw the vertical section through the shot at several times. Each picture shows the wave in front of the
-    velocities of the model."""
+    """Draw the vertical section through the shot at several times. Each picture shows the wave on top of the velocities
+    of the model."""
     views, h = sim.snapshots["u"], survey.spacing
     velocity = sim["v"][:, round(survey.shot[1] / h)].T / 1000
     figure, panels = plt.subplots(PANELS // 2, 2, figsize=(13, 6.2), layout="constrained", sharex=True, sharey=True)

@@ -4,7 +4,7 @@
 
 Each shot has three runs:
 
-1. A run in the true model records the data of the shot. In the field, these data are measured.
+1. A run in the true model records the data of the shot. In a real survey, these data are measured.
 2. A run in a smoothed model keeps every 8th state in a history. This model has no sharp reflectors. The residual is the
    traces of this run minus the data. The residual therefore contains the reflections.
 3. The adjoint run sends the residual back from the receivers, and reads the states of run 2 in reverse order. The
@@ -181,7 +181,7 @@ def kept(survey: Survey, models: Models, directory: Path, memory: str) -> tuple[
 
 
 def curvature(values: np.ndarray) -> np.ndarray:
-    """Return the negative Laplacian. The derivative removes slow changes of the image, and keeps reflectors."""
+    """Return the negative Laplacian. The Laplacian removes slow changes of an image, and keeps reflectors."""
     outer = np.pad(values, 1, mode="edge")
     found: np.ndarray = 4 * values - outer[2:, 1:-1] - outer[:-2, 1:-1] - outer[1:-1, 2:] - outer[1:-1, :-2]
     return found
@@ -204,8 +204,8 @@ def reflectors_of(survey: Survey, models: Models) -> np.ndarray:
 
 
 def correlation(survey: Survey, image: np.ndarray, reflectors: np.ndarray) -> float:
-    """Return the correlation of the image and the reflectors below the muted part. At each depth, both are divided by
-    their mean amplitude."""
+    """Return the correlation of the image and the reflectors, below the depths at which image_of() weakens the image.
+    At each depth, both are first divided by their mean amplitude."""
     below = (slice(None), slice(round(2 * MUTED_METRES / survey.spacing), None))
     found = np.corrcoef(balanced(image)[below].reshape(-1), balanced(reflectors)[below].reshape(-1))
     return float(found[0, 1])

@@ -56,7 +56,7 @@ def make_files(given: argparse.Namespace) -> None:
     rows = np.cumsum(random.standard_normal((ROWS, n), "float32"), axis=1)
     for name in ("image", "padded"):
         path = given.directory / f"{name}.npy"
-        oc.array((n + 2, n), "float32", path=path).close()  # In this file, the values begin at a page boundary.
+        oc.array((n + 2, n), "float32", path=path).close()  # in this file, the values begin at a page boundary
         with open(path, "r+b") as file:  # values are written in large pieces, as in most programs
             file.seek(-(n + 2) * n * 4, os.SEEK_END)
             for row in range(0, n + 2, ROWS):
@@ -95,8 +95,8 @@ def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) ->
 
 
 def side_by_side(given: argparse.Namespace) -> float:
-    """Return by which fraction the calculation is slower if the read-only arrays are on the tier instead of in DRAM.
-    This process measures both variants alternately, so that all other conditions are equal."""
+    """Return the relative increase of the time if the read-only arrays are on the tier instead of in DRAM. This process
+    measures both variants alternately, so that all other conditions are equal."""
     written = {name: oc.array((given.size + 2, given.size), "float32", tier="dram").values for name in WRITTEN}
     with (
         oc.Sweep(sharpening(), {**written, **read_only(given, "dram")}) as in_dram,

@@ -4,8 +4,9 @@ full persistence.
     .venv/bin/python examples/stream_function_on_tiers.py [--size 6144] [--steps 60] [--every 30] [-d DIRECTORY]
     .venv/bin/python examples/stream_function_on_tiers.py --size 512 --until 1e-4      until the change is 1e-4
 
-The method is from A. Jackson (EPCC). The program uses two arrays alternately, on the tier that contains DIRECTORY. The
-program makes arrays in DIRECTORY, and removes them at the end. The printed table has these rows:
+The method is from A. Jackson (EPCC). The program uses two arrays alternately: each step reads one array and writes the
+other array. An array is in DRAM or on the tier that contains DIRECTORY. The program makes arrays in DIRECTORY, and
+removes them at the end. The printed table has these rows:
 
     both arrays in DRAM    No array is on the tier.
     no persistence         Both arrays are mapped files on the tier. They are never flushed.

@@ -4,16 +4,16 @@
     .venv/bin/python scripts/beside_others.py tiers DIRECTORY [REPEATS]     Compare storage in `outcrop tiers` with fio.
     .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]      Compare DRAM in `outcrop tiers` with STREAM.
 
-`io` uses one file. `tiers` uses a new file for each repeat and program, because the speed of small writes can differ by
-50 % from file to file. On virtual disks, this speed can also differ by 50 % from minute to minute.
+The command `io` uses one file. The command `tiers` uses a new file for each repeat and program: the speed of small
+writes can differ by 50 % from file to file. On virtual disks, this speed can also differ by 50 % from minute to minute.
 
 STREAM is the program of J. McCalpin. Compile it with this command:
 
     cc -O3 -march=native -fopenmp -DSTREAM_ARRAY_SIZE=16777216 stream.c -o stream
 
-Outcrop and STREAM each report the fastest of a few sweeps over three arrays of 128 MiB. The result is the median of the
-ratios. The reason is that other virtual machines on the same computer may halve the bandwidth from one second to the
-next.
+Outcrop and STREAM each report the fastest of a few sweeps over three arrays of 128 MiB. The script prints the median of
+the ratios, and not a ratio of medians: other virtual machines on the same computer may halve the bandwidth from one
+second to the next.
 
 fio and STREAM use huge pages, as Outcrop does. On some disks, transfers are three times faster with huge pages.
 """

@@ -6,8 +6,8 @@ TREE is a source tree of Devito, with a folder `examples`. Without TREE, the scr
 with Devito. Each case is a process of its own: a solver of examples/seismic, or the code of a tutorial. The script
 runs the first application of each Operator twice: by Devito in memory, and by Outcrop in a temporary directory. For
 each Operator, the table has the largest difference between the two results, divided by the largest value. If Outcrop
-refuses the Operator, the table has the message of the refusal. With `--only`, the script prints the rows of the cases
-with this text, and writes no page.
+refuses the Operator, the table has the message of the refusal. With `--only`, the script tries only the cases whose
+names contain TEXT, prints their rows, and writes no page.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Trial:
 
 
 def _copy(given: Any, own: Any) -> None:
-    """Copy values that a script gives to `apply` to the Operator's own object."""
+    """Copy the values of an object that a script passes to `apply` into the Operator's own object."""
     if getattr(own, "is_Constant", False):
         own.data = getattr(given, "data", given)
     elif hasattr(given, "data_with_halo"):

@@ -2,9 +2,10 @@
 
     .venv/bin/python scripts/function_coefficients.py
 
-A polynomial interpolates its function at Chebyshev nodes, with 60 digits. Its error is then at most about twice the
-error of the best polynomial (L. N. Trefethen, Approximation Theory and Approximation Practice, SIAM 2013, chapter 8).
-The script takes the smallest degree whose error is small in comparison with the rounding errors. Then it rounds the
+The script approximates each function by a polynomial. The polynomial interpolates the function at Chebyshev nodes, and
+the script computes its coefficients with 60 decimal digits. The error is then at most about twice the error of the best
+polynomial (L. N. Trefethen, Approximation Theory and Approximation Practice, SIAM 2013, chapter 8). The script takes
+the polynomial of lowest degree whose error is small in comparison with the rounding errors. Then the script rounds the
 coefficients to the dtype.
 """
 
@@ -24,8 +25,8 @@ DIGITS = {"float32": 24, "float64": 53}  # the number of bits in a mantissa
 SPARE_BITS = 5
 """The error of a polynomial is at most 2^-SPARE_BITS times the largest rounding error of the result."""
 
-# A part of 2 / pi has a third of the digits of a mantissa, rounded up. With parts of this size, the products of parts
-# are exact.
+# The constant 2 / pi is stored in parts (two_over_pi). Each part has a third of the bits of a mantissa, rounded up. The
+# product of two such parts is exact.
 PART_BITS = {"float32": 8, "float64": 18}
 LEADING_ZEROS = 2
 QUOTIENT_BITS = {"float32": 9, "float64": 20}  # bits of the largest quotient by pi / 2 that is multiplied by HALF_PI
@@ -50,8 +51,8 @@ def interpolated(function: Callable[[Any], Any], low: Any, high: Any, count: int
 
 def fitted(name: str, bits: int, function: Callable[[Any], Any], low: Any, high: Any,
            weight: Callable[[Any], Any]) -> list[Any]:  # fmt: skip
-    """Return the coefficients of the smallest polynomial for which error * weight, the relative error of the result, is
-    small enough."""
+    """Return the coefficients of the polynomial of lowest degree whose error is small enough. The error of the
+    polynomial times `weight` is the relative error of the result."""
     for count in range(2, 40):
         found = interpolated(function, low, high, count)
         points = [low + (high - low) * mpf(k) / 200 for k in range(201)]
@@ -118,7 +119,7 @@ def constants(dtype: str) -> Iterator[tuple[str, str]]:
     yield "THIRD", several(parts(mpf(1) / 3, [bits]))
     yield "TWO_OVER_PI", rounded(2 / mpmath.pi, dtype)
     yield "HALF_PI", several(parts(mpmath.pi / 2, [bits - QUOTIENT_BITS[dtype]] * 3))
-    yield "QUARTER_PI", several(parts(mpmath.pi / 4, [bits - 3]))  # so that multiples by 3 are exact
+    yield "QUARTER_PI", several(parts(mpmath.pi / 4, [bits - 3]))  # the spare bits make products with 3 exact
     yield "PART_BITS", str(PART_BITS[dtype])
     with mpmath.workdps(700):
         yield "DIGITS", str(tuple(two_over_pi(dtype)))

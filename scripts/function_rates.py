@@ -43,7 +43,9 @@ TERMS: dict[str, Any] = {
 
 
 def meter_of(term: Any, dtype: str) -> Callable[[int], float]:
-    """Return a function that measures the rate in cells per second. Its argument is the number of rows at once."""
+    """Return a function that measures the rate in cells per second. The argument of this function is the number of rows
+    that the kernel updates together.
+    """
     stencil = Stencil("rates", {U: HERE + DT * (NEAR - 6 * HERE) + term})
     kernel = compile_kernel(stencil, dtype)
     problem = as_problem(stencil, make_layout(SHAPE, dtype), LEVELS, FIXED, False)

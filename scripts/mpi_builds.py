@@ -6,7 +6,7 @@
     mpi_builds.py list                           List the builds, and say whether they are installed.
 
 An environment is a folder in build/mpi that contains only mpi4py. A .pth file adds the packages of the environment that
-runs this script. The builds therefore differ only in MPI. In COMMAND, `python` is the Python of the build.
+runs this script. The environments therefore differ only in MPI. In COMMAND, `python` is the Python of the build.
 
     build            MPI from                               mpi4py
     debian-openmpi   libopenmpi-dev, openmpi-bin            compiled with mpicc.openmpi
@@ -100,7 +100,7 @@ def install(build: Build) -> None:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = build.home / "lib" / version / "site-packages"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--ignore-installed"]
-    # pip's cache is not used, because the cache may have a wheel that was compiled for another MPI.
+    # pip's cache is not used, because it may contain a wheel of mpi4py that was compiled for another MPI.
     source = ["--no-cache-dir", "--no-binary", "mpi4py"] if build.debian_packages else []
     environment = {**os.environ, "MPICC": build.where(build.compiler)}
     subprocess.run([*pip, *source, *build.pip_packages], check=True, env=environment)

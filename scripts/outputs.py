@@ -11,8 +11,8 @@ An example is a line with a prompt in a fenced block, followed by its output:
 
 A line `...` replaces omitted lines. Commands without output on the page and commands of other programs are not run. The
 output of a command that ends with `# on one machine` has figures and names of one machine. The script does not change
-the output of a command with this ending. tests/test_docs.py compares all examples with the output of the commands. For
-outputs of one machine, `form` first removes the parts that differ between machines.
+the output of a command with this ending. tests/test_docs.py compares all examples with the output of the commands.
+Before this test compares an output of one machine, `form` removes the parts that differ between machines.
 """
 
 from __future__ import annotations

@@ -189,7 +189,8 @@ def watch(output: Path) -> None:
 
 
 def share_in(lines: list[str]) -> float:
-    """Return the share that the line `progress` of the page shows, or 0 without this line."""
+    """Return the share of finished work that the line `progress` of the page shows, or 0 if the page has no such line.
+    """
     for line in lines:
         if line.startswith("  progress") and "%" in line:
             return float(line.split("%")[0].split()[-1]) / 100

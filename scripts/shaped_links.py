@@ -6,11 +6,11 @@
     rank 0 ◄─► TUN device ◄─► two processes that keep each   ◄─► TUN device ◄─► rank 1
                               packet for the time of the link
 
-Many Linux kernels have no module that delays packets. So the script starts one process for each direction, and this
-process delays the packets. A packet leaves when the earlier packets have left at the given rate. The packet arrives
-when the latency has then passed. The script first measures the link. Then the script runs `outcrop run` with the
-OPTIONS in DIRECTORY, alternately with this link and with a link without limits. The script prints the measured and
-predicted figures. Each rank is bound to a core. The two processes that delay packets use the same cores.
+Many Linux kernels have no module that delays packets. So the script starts one process for each direction. These
+processes delay the packets. Each process sends packets one after another at the given rate. A packet arrives one
+latency after it was sent. The script first measures the link. Then the script runs `outcrop run` with the OPTIONS in
+DIRECTORY, alternately with this link and with a link without limits. The script prints the measured and predicted
+figures. Each rank is bound to a core. The two processes that delay packets use the same cores.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def inside(name: str, core: int, *command: str) -> list[str]:
 
 
 def answer() -> None:
-    """Answer `probe` in the other namespace."""
+    """Serve the function `probe`, which runs in the other namespace: return its bytes, then send data for some time."""
     os.nice(-10)
     with socket.create_server((ADDRESSES[1], 7)) as server:
         print("ready", flush=True)

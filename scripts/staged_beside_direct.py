@@ -2,11 +2,11 @@
 
     python scripts/staged_beside_direct.py --target DIR --stage DIR [--limit 500MB/s]
 
-The script prints the prediction and the decision of the model. Then the script measures steps with and without staging
-alternately, in one process without MPI. Writes to the target are durable and bypass the page cache, as for files larger
-than memory. The cost of a step is the whole time, including the drain at the end, minus the time of the computation
-alone. With `--limit`, a control group limits the bandwidth of this process, so that the target is as slow as a busy
-shared file system. Only root can set this limit.
+The script prints the prediction and the decision of the model. Then the script alternately measures steps with staging
+and steps without staging, in one process without MPI. Writes to the target are durable and bypass the page cache, as
+for files larger than memory. The cost of a step is the whole time, including the drain at the end, minus the time of
+the computation alone. With `--limit`, a control group limits the bandwidth of this process, so that the target is as
+slow as a busy shared file system. Only root can set this limit.
 """
 
 from __future__ import annotations

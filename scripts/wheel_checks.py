@@ -5,9 +5,9 @@
                ──► the same with gcc ─────────────────────────────────────────┘
 
 In the environments and in the bare system, the program finds no compiler in PATH and uses the package `ziglang`. A bare
-system is a folder that debootstrap fills. Only root can make it, and only with a network. The script prints three
-times: for the import of Outcrop, for making a `Simulation`, and for its run of 4 steps. The first process has an empty
-cache, and the later process uses the cache.
+system is a folder that debootstrap fills. Only root can make it, and only with a network. The script starts two
+processes: the first process has an empty cache, and the second process uses the filled cache. Each process prints the
+seconds for the import of Outcrop, for making a `Simulation`, and for a run of 4 steps.
 """
 
 from __future__ import annotations

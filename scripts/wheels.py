@@ -6,8 +6,8 @@
 
 The compiler is `zig c++` from the Python package `ziglang`. On any machine, it compiles for x86_64 and for aarch64, and
 links against the symbols of an old glibc. So no container with an old system is needed. libc++ becomes a part of the
-modules. CPython 3.12 and later versions share one wheel, which uses only the stable ABI. CPython 3.10 and 3.11 need one
-wheel each. `scripts/wheel_checks.py` then installs the wheels.
+extension modules. CPython 3.12 and later versions share one wheel, which uses only the stable ABI. CPython 3.10 and
+3.11 need one wheel each. `scripts/wheel_checks.py` then installs the wheels.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ statically. You can replace libaio by another version: put its sources into
 build/wheels/sources of Outcrop's source archive, and run `make wheels`.
 """
 
-# hwloc can describe PCI devices, GPUs and other machines. Outcrop only needs processors and memory.
+# These options leave out the parts of hwloc for PCI devices, GPUs and other machines. Outcrop uses hwloc only for
+# processors and memory.
 HWLOC_OPTIONS = (
     "--enable-static", "--disable-shared", "--disable-visibility", "--disable-libxml2", "--disable-cairo",
     "--disable-io", "--disable-pci", "--disable-opencl", "--disable-cuda", "--disable-nvml", "--disable-rsmi",
@@ -268,7 +269,7 @@ def library_source(name: str) -> Path:
         "APT::Sandbox::User": "root",
     }
     apt = ["apt-get", "-q", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
-    subprocess.run([*apt, "update"], capture_output=True)  # the update of another project's list may fail
+    subprocess.run([*apt, "update"], capture_output=True)  # this may fail for archives that are not used here
     run([*apt, "source", name], f"the download of the sources of {name}, which needs the network, ({remedy})", folder)
     return library_source(name)
 

@@ -140,7 +140,9 @@ class Dual:
         return self if self.value >= 0 else -self
 
     def _with(self, other: Any, result: Callable[[], Any]) -> Any:
-        """Return the result for two numbers. NumPy applies it to each element of an array."""
+        """Return the result if `other` is a Dual. If it is an array, NumPy instead applies the operation to each
+        element.
+        """
         return result() if isinstance(other, Dual) else NotImplemented
 
 
@@ -158,7 +160,7 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
     "min": lambda a, b: np.where(a < b, a, b),
     "max": lambda a, b: np.where(a > b, a, b),
     "where": lambda a, b, c, d: np.where(a > b, c, d),
-    "where_equal": lambda a, b, c, d: np.where((a > b) | (a < b), d, c),  # never NaN; == would also compare slopes
+    "where_equal": lambda a, b, c, d: np.where((a > b) | (a < b), d, c),  # no NaN here; == would also compare slopes
     **{one: getattr(np, one) for one in ("exp", "log", "sin", "cos", "tan", "tanh", "sign")},
     "atan2": np.arctan2,
     "pow": np.power,

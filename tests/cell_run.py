@@ -186,7 +186,7 @@ class CellRun:
                 self._slot(ring, z).part(action.area)[:] = cells
 
     def _stored(self, action: Read, z: int) -> Iterator[tuple[int, Levels]]:
-        """Yield each ring that a Read fills, and the levels of the cells that it reads."""
+        """Yield each ring that a Read fills, and the levels of the cells that the Read gets."""
         area = action.area
         part = np.s_[z, area.y0 : area.y1, area.x0 : area.x1]
         if action.array == "source":
@@ -371,7 +371,7 @@ class CellRun:
             self._sum(sums, z, action.area, EVERY_CELL)
 
     def _sent(self, action: Read | Check) -> set[tuple[str, int]]:
-        """Return the array and the number of each plane that `action` reads or checks. Its block only sends planes."""
+        """Return array and number of each plane that `action` reads or checks, in a block that only sends planes."""
         is_whole = action.area == self.problem.whole_plane and action.array in ("source", "statics")
         require(is_whole, "a part of a plane that is sent")
         return {(action.array, z) for z in range(action.z0, action.z1)}
@@ -541,7 +541,7 @@ class CellGrid:
         return np.array(sorted(beyond | inside), np.intp)
 
     def row_of_neighbour(self, z: int) -> Levels:
-        """Return the cells of a row of plane z that is not in the rim along y."""
+        """Return the cells of one row of plane z. The row is not in the rim along y."""
         problem = self.problem
         low, high = (problem.radii[2] * (side == "fixed") for side in problem.sides[2])
         cells = np.full(problem.pitch_cells, RIM, np.int16)

@@ -27,7 +27,9 @@ def make_grid(shape: tuple[int, ...], dtype: Any, spacing: float = 10.0) -> Any:
 
 
 def fill(function: Any, low: float = 0.0, high: float = 1.0) -> None:
-    """Fill a function with random values, different at each time. The halo stays zero."""
+    """Fill a function with random values. If the function depends on time, each time step has other values. The halo
+    stays zero.
+    """
     rng = np.random.default_rng(sum(map(ord, function.name)))
     function.data[:] = low + (high - low) * rng.random(function.data.shape)
 

@@ -54,7 +54,7 @@ def random_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed
 
 class FileRun:
     """A plan that runs on files in a folder. `passes` is the number of passes that have run. The engine only runs
-    passes. All other work uses NumPy and ordinary reads and writes. Each array has a different seed of seals in each
+    passes. All other work uses NumPy and ordinary reads and writes. The seals of an array have another seed in each
     pass."""
 
     def __init__(

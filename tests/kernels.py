@@ -31,8 +31,8 @@ class Block(ctypes.Structure):
 
 
 class Plane:
-    """One plane of shape (ny, nx) with padded rows. Kernels may read the memory around the plane, but its values must
-    not change the result.
+    """One plane of shape (ny, nx) with padded rows. Kernels may read the memory around the plane, but the values there
+    must not change the result.
     """
 
     def __init__(self, ny: int, nx: int, dtype: str, fill: float) -> None:

@@ -40,9 +40,9 @@ def make_links(every: RankPlans) -> list[list[_core.Link | None]]:
 
 class StrictRelay:
     """A relay between two ranks that run one pass, and have no other neighbours. The relay delivers messages as late as
-    possible. Before a rank sends, the relay delivers to this rank only the messages for which the proof waits before
-    this send (plan/exchanges.py). If an executor waits for another message, the relay closes the connections after
-    GIVE_UP_SECONDS, so that both ranks fail."""
+    possible. Before a rank sends, the relay delivers to this rank only some messages: the messages for which the rank
+    must wait before this send, according to the proof (plan/exchanges.py). If an executor waits for another message,
+    the relay closes the connections after GIVE_UP_SECONDS, so that both ranks fail."""
 
     GIVE_UP_SECONDS = 60
     SUM_BYTES = 4
@@ -53,8 +53,8 @@ class StrictRelay:
         self._sides = [next(side for side in SIDES if every.neighbours(rank)[side] is not None) for rank in range(2)]
         steps = [steps_of(plan.problem, plan.passes[0]) for plan in every.plans]
         self._ends = [self._message_ends(every, rank) for rank in range(2)]
-        # for each send of each rank: the planes whose send has begun before this send, and the planes that the rank has
-        # waited for before this send
+        # for each send of each rank: how many planes the rank has begun to send before this send, and for how many
+        # received planes it has waited before this send
         self._begins, self._waits = [], []
         for side, own in zip(self._sides, steps, strict=True):
             begins, waits, waited = [], [], 0

@@ -191,7 +191,7 @@ class _Rehearsal:
             case Block() if action != self.block:
                 self.former_block, self.block = self.block, action
                 self.former = self.rings.copy_of()
-            case Block() | Commit() | Check():  # cells here have no checksums
+            case Block() | Commit() | Check():  # this code computes no checksums
                 pass
             case Carry(z0, z1, area, level):
                 for ring in self._kept(level):

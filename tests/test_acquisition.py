@@ -69,7 +69,7 @@ def inner(problem: Problem) -> list[tuple[int, int]]:
 
 
 def random_acquisition(plan: Plan, stencil: Stencil, folder: Path, seed: int) -> Acquisition:
-    """Return random sources, samples, sums and snapshots. Some cells occur twice."""
+    """Return random sources, samples, sums and snapshots. Some sources and some samples have the same cell twice."""
     random, problem = np.random.default_rng(seed), plan.problem
     updated = sorted({field for stage in stencil.stages for field in stage.targets})
     ranges, everywhere = inner(problem), [(0, n) for n in problem.shape]
@@ -261,8 +261,8 @@ def small_plan(
 
 @pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "one-layer"])
 def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
-    """Checks plans with blocks along all axes, which random plans rarely have. Each block adds the sources and takes
-    the samples of its own cells.
+    """Checks that plans with blocks along all axes also give the bits of the oracle. Random plans rarely have such
+    blocks. Each block adds the sources and takes the samples of its own cells.
     """
     stencil, plan = small_plan(scheme, blocks=(7, 12, 16))
     state = random_state(stencil, plan.problem.shape, "float32", 1)

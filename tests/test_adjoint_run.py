@@ -122,7 +122,9 @@ def test_the_operator_is_linear_and_passes_the_dot_test(tmp_path: Path) -> None:
 
 
 def test_a_point_source_under_an_adjoint_is_what_a_finite_difference_says(tmp_path: Path) -> None:
-    """Checks one gradient by its definition: the change of a quadratic misfit when one value of a source changes."""
+    """Checks that one gradient equals its definition: the change of a quadratic misfit when one value of a source
+    changes.
+    """
     sim, _, _ = run_forward("heat7", tmp_path, "float64")
     operator = oc.SourceOperator(sim)
     values = np.random.default_rng(4).standard_normal(operator.shape[1])
@@ -204,8 +206,8 @@ def test_a_speed_of_zero_is_no_factor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [0.0, np.nan, 1e-25])
 def test_static_values_that_cannot_be_divided_by(value: float, tmp_path: Path) -> None:
-    """Checks adjoints with a static factor that is 0 or too small for a division. In the rim, the factor may also be
-    NaN."""
+    """Checks adjoints of an equation with a factor that is a static field. The field may be 0, or too small for a
+    division. In the rim, it may also be NaN."""
     u, k = oc.Field("u"), oc.Field("k")
     stencil = oc.Stencil("damped", {u: u[0] + k[0] * (u[1] - 2 * u[0] + u[-1]) / 4})
     sponge = np.ones(20)

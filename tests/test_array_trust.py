@@ -200,8 +200,8 @@ def test_tiles_of_another_place_array_or_time_are_found(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_the_version_before_is_read_and_goes_on(tmp_path: Path) -> None:
-    """Checks that an array of an earlier version of Outcrop can be read and updated. Its records do not contain the
-    name of the array.
+    """Checks that an array of an earlier version of Outcrop can be read and updated. The records of such an array do
+    not contain its name.
 
     The next record contains the name. Outcrop must accept both records as records of the same array.
     """

@@ -127,7 +127,9 @@ def test_values_that_are_not_finite_are_named_by_the_grid_s_axes(shape: tuple[in
 
 
 def test_shards_of_rows_over_directories_are_one_array(tmp_path: Path) -> None:
-    """Checks shards on a grid of two axes. These shards hold rows instead of planes."""
+    """Checks that shards in several directories look like one array on a grid of two axes. These shards hold rows
+    instead of planes.
+    """
     places, values = [tmp_path / "a", tmp_path / "b"], random_values((50, 2000))
     make_run(places, values.shape, values)  # type: ignore[arg-type]
     assert np.array_equal(zarr.open_group(str(places[0]), mode="r")["u"][...], values)
@@ -182,7 +184,7 @@ def test_sides_of_an_axis_there_is_not_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_sides_that_cannot_be_are_refused(given: object, words: str) -> None:
-    """Checks that each wrong boundary gives a clear error. Outcrop must use the whole text."""
+    """Checks that each wrong boundary gives a clear error. No part of the text may be ignored."""
     with pytest.raises(InputError, match=words):
         as_boundary(given)
     assert as_boundary("x = periodic, z = fixed : mirror") == as_boundary("x=periodic,z=fixed:mirror")

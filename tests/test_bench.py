@@ -128,7 +128,9 @@ def test_stencil_bench_refuses_what_it_does_not_measure(tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize("name", ["heat4", "acoustic8", "acoustic8_sponge", "maxwell"])
 def test_devito_computes_what_is_compared(name: str) -> None:
-    """Checks that the equations for Devito have the same number of fields, radii and stages as our stencil."""
+    """Checks that the equations for Devito have the same radii as our stencil, and the same numbers of fields and
+    stages.
+    """
     pytest.importorskip("devito")
     from outcrop.bench.devito import equations
     from outcrop.language.devito import from_devito
@@ -164,7 +166,7 @@ def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> Non
 def test_a_gradient_without_room_is_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that all figures that need no history are printed if a history does not fit on the disk."""
+    """Checks that the benchmark still prints all figures that need no history if a history does not fit on the disk."""
     from outcrop.run.acquisition import history
 
     monkeypatch.setattr(history, "free_bytes", lambda directory, needed: 100_000)  # less than two states
@@ -265,9 +267,9 @@ def program(path: Path, text: str) -> Path:
 
 
 def test_the_output_of_girih_is_read(tmp_path: Path) -> None:
-    """Checks the command for Girih, and the figures that are read from its output. These are the time, the tuned sizes,
-    and the number of steps, which Girih rounds up. If the command has the tuned sizes, Girih must not tune. An output
-    for another grid or another precision must be refused."""
+    """Checks the command for Girih, and the figures that are read from Girih's output: the time, the tuned sizes, and
+    the number of steps, which Girih rounds up. If the command has the tuned sizes, Girih must not tune. An output for
+    another grid or another precision must be refused."""
     girih, job = peers.Girih(program(tmp_path / "mwd_kernel", "")), peers_job()
     timing = girih.parse(GIRIH_OUTPUT, job)
     assert (timing.seconds, timing.steps) == (2.630668, 98)
@@ -338,8 +340,8 @@ def test_peers_bench_measures_other_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs the benchmark without Devito, and with programs that print outputs of Girih and YASK. The rate of Girih must
-    count the steps that Girih has computed. If a program fails, or tunes for too long with all options, the benchmark
-    must end with one line."""
+    count the steps that Girih has computed. If a program fails, or needs too much time with each choice of its options,
+    the benchmark must end with an error message."""
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "devito" else find_spec(name))
     given = ["bench", "peers", "--small", "-d", str(tmp_path / "new"), "--json", str(tmp_path / "figures.json")]

@@ -60,8 +60,8 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a machine with many cores. Large requests use fewer threads than small requests, because each thread needs
-    a separate part of the file.
+    """Checks that large requests use fewer threads than small requests on a machine with many cores, because each
+    thread needs a separate part of the file.
     """
     monkeypatch.setattr(io.discover, "available_cores", lambda: 300)
     code, file = bench(tmp_path, "--only", "sizes")
@@ -72,7 +72,7 @@ def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch
 
 
 def test_the_picture_says_where_memory_was_not_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that the picture names the measurements without a memory limit, and that each axis has a label."""
+    """Checks that the picture says which measurements had no memory limit, and why. Each x axis must have a label."""
     case = {"write": False, "random": False, "request_bytes": MIB, "bytes_per_second": 1e9, "interface": "buffered"}
     figures: dict[str, object] = {
         "machine": {"storage": "disk", "processor": "any", "threads": 2},

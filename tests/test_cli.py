@@ -270,7 +270,7 @@ def test_looking_at_a_run_loads_no_more_than_it_needs() -> None:
 
 
 def test_parameters_and_slices_are_read_exactly() -> None:
-    """Checks the texts that the options --param and --slice accept and refuse."""
+    """Checks that --param, --slice and --limits read correct texts exactly, and refuse all other texts."""
     assert parse_parameters(["c0=0.4", "c1 = 1e-1"]) == {"c0": 0.4, "c1": 0.1}
     sizes = {"z": 8, "y": 9, "x": 10}
     assert parse_slices("x=9", sizes) == [("x", 9)]

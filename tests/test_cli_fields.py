@@ -90,8 +90,8 @@ def test_values_are_asked_for_by_name_and_need_none_for_one_field() -> None:
 
 
 def test_the_grid_has_the_size_of_any_file(tmp_path: Path) -> None:
-    """Checks that the file of any field can define the size of the grid. An initial value that is only a number has no
-    size, and gives all cells this value."""
+    """Checks that the file of any field can define the size of the grid. An initial value that is only a number defines
+    no size, and all cells get this number."""
     shape, sources = initial_values(["u=gaussian", "m=model.npy"], None, waves())
     assert shape == (6, 5, 4) and {name: source.shape for name, source in sources.items()} == dict.fromkeys("um", shape)
     assert initial_values(["a=zeros"], "9 7", flat())[0] == (7, 9)

@@ -1,4 +1,4 @@
-"""Check commands that only show information (`info --json`, `stencils`, `completion`), their help, and the words of
+"""Check commands that only show information (`info --json`, `stencils`, `completion`), their help, and the texts of
 errors."""
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def test_the_list_names_every_family(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("family", [one for one in FAMILIES if one != "d3q19"])  # d3q19 has the texts of d2q9
 def test_each_field_and_parameter_of_a_family_has_a_unit(family: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks the description of the default stencil of a family, and the names of all its stencils."""
+    """Checks that the description of a family names all fields and parameters of its default stencil, which must have
+    units. Each name of a stencil must lead back to its family.
+    """
     stencil = FAMILIES[family].make()
     assert call(["stencils", family]) == 0
     text = capsys.readouterr().out
@@ -144,7 +146,7 @@ def test_completion_prints_a_program(shell: str, text: str, capsys: pytest.Captu
 def test_help_is_never_cut(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks the help in a narrow terminal."""
+    """Checks that the help is not cut off in a narrow terminal."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERMINAL_WIDTH", "60")
     assert call(words) == 0
@@ -170,7 +172,9 @@ def test_errors_name_the_help_of_their_command(
 
 
 def test_errors_name_options_in_the_words_of_the_caller(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks the same mistakes on the command line and in Python."""
+    """Checks the errors for the same mistakes on the command line and in Python. The error of a command names options
+    of the command line, and the error in Python names arguments.
+    """
     size = ["-n", "8", "10", "12", "-t", "2", "--memory", "1MiB"]
     model = {"memory": "1MiB", "shape": (12, 10, 8), "steps": 2}
     new = where.with_name("new.oc")
@@ -253,8 +257,8 @@ def test_all_missing_options_are_named_at_once(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_run_of_zeros_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks the note for a run that starts with zeros and has no sources, and the text about a picture of one
-    colour."""
+    """Checks that `outcrop run` prints a note if the run starts with zeros and has no sources. For the picture of such
+    a run, `outcrop plot` must say that all values are 0."""
     words = ["run", "acoustic2_2d", "-n", "12", "10", "-t", "2", "--memory", "1MiB", "-d", str(tmp_path / "run.oc")]
     assert call([*words, "--init", "v=1500"]) == 0
     assert "note: all updated fields start with zeros" in capsys.readouterr().out

@@ -197,7 +197,8 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
     """Checks an array object that is deleted without `close`. A warning says that changes are lost. Another object can
     open the array.
 
-    For example, a notebook cell that runs twice deletes the array of its first run. Committed changes are not lost.
+    For example, if a notebook cell runs a second time, it deletes the array object that it made the first time.
+    Committed changes are not lost.
     """
     path = tmp_path / "a"
     array = oc.array(SHAPE, persist="end", path=path)

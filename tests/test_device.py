@@ -37,8 +37,8 @@ GIVEN = {"memory": "512KiB", "scheme": "wavefront", "sizes": {"bt": 16, "slab": 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path: Path, count: int) -> None:
-    """Checks that a run on devices stores a header, followed by the same bytes as a run in directories. So a shard that
-    is copied from a device into a file is a valid Zarr shard.
+    """Checks that a run on devices stores a header, followed by the same bytes as a run in directories. So the bytes of
+    a shard on a device, copied into a file, are a valid Zarr shard.
     """
     devices = [make_image(tmp_path / f"{index}.img") for index in range(count)]
     folders = [tmp_path / f"{index}.oc" for index in range(count)]

@@ -20,7 +20,9 @@ BOTH = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.__name__
 
 @BOTH
 def test_heat(dtype: Any) -> None:
-    """Checks an equation of first order in time, with a Constant and a coefficient that depends on time."""
+    """Checks that an equation of first order in time has Devito's values. It has a Constant and a coefficient that
+    depends on time.
+    """
     grid = make_grid((12, 14, 17), dtype, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=4)
     fill(u)
@@ -39,7 +41,9 @@ def test_heat(dtype: Any) -> None:
 
 @BOTH
 def test_acoustic_with_sources_and_receivers(dtype: Any) -> None:
-    """Checks a wave equation of order 8 with damping and a jump of velocity, and receivers of u and u.forward."""
+    """Checks that a wave equation of order 8 has Devito's values, with damping, a jump of velocity, and receivers of u
+    and u.forward.
+    """
     grid, steps = make_grid((24, 20, 22), dtype), 24
     u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
     m, damp = dv.Function(name="m", grid=grid, space_order=8), dv.Function(name="damp", grid=grid, space_order=0)
@@ -59,7 +63,9 @@ def test_acoustic_with_sources_and_receivers(dtype: Any) -> None:
 
 @BOTH
 def test_elastic(dtype: Any) -> None:
-    """Checks velocity and stress on a staggered grid, with sources in components of a vector and a tensor."""
+    """Checks that velocity and stress on a staggered grid have Devito's values, with sources in components of a vector
+    and a tensor.
+    """
     grid, steps = make_grid((15, 13, 14), dtype), 14
     v = dv.VectorTimeFunction(name="v", grid=grid, space_order=4, time_order=1)
     tau = dv.TensorTimeFunction(name="tau", grid=grid, space_order=4, time_order=1)
@@ -89,7 +95,9 @@ def test_elastic(dtype: Any) -> None:
 
 @BOTH
 def test_maxwell(dtype: Any) -> None:
-    """Checks Yee's scheme: two vector equations with Devito's curl, and a conductivity at places between cells."""
+    """Checks that Yee's scheme has Devito's values: two vector equations with Devito's curl, and a conductivity at
+    places between cells.
+    """
     grid = make_grid((13, 12, 15), dtype, 1.0)
     e = dv.VectorTimeFunction(name="E", grid=grid, space_order=2, time_order=1)
     x, y, z = grid.dimensions
@@ -181,7 +189,7 @@ def test_random_programs() -> None:
         try:
             from_devito(equations, dt=0.1)
         except InputError as error:
-            # the times or the order of the program may be the reason for the refusal
+            # the error names the time of a field, such as u(t, x, y) or u.forward
             assert "(t" in str(error) or ".forward" in str(error), error
             continue
         check(equations, 0.1, 6, np.float64)
@@ -190,7 +198,7 @@ def test_random_programs() -> None:
 
 
 def test_one_dimension_with_roots_and_powers() -> None:
-    """Checks a grid of one axis, with a square root and powers of fields."""
+    """Checks that a square root and powers of fields have Devito's values, on a grid of one axis."""
     grid = make_grid((40,), np.float64, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2)
     fill(u, 0.5)
@@ -311,8 +319,8 @@ class Whole(dv.SubDomain):  # type: ignore[misc]
 
 
 def test_boxes_of_cells() -> None:
-    """Checks three kinds of equations: equations on SubDomains, equations on single rows of cells, and boundary
-    conditions that read neighbours."""
+    """Checks that three kinds of equations have Devito's values: equations on SubDomains, equations on single rows of
+    cells, and boundary conditions that read neighbours."""
     grid = dv.Grid(shape=(10, 12), extent=(9.0, 11.0), dtype=np.float64, subdomains=(Middle(), Whole()))
     x, y = grid.dimensions
     t, middle = grid.stepping_dim, grid.subdomains["middle_box"]
@@ -353,8 +361,8 @@ def test_the_interior_needs_no_region() -> None:
 
 
 def test_backward_in_time() -> None:
-    """Checks equations for u.backward. Their sources and receivers use their rows from the last row to the first. Also
-    checks a sum over time in a Function, such as an imaging condition."""
+    """Checks that equations for u.backward have Devito's values. Their sources and receivers use their rows from the
+    last row to the first. One equation sums over time in a Function, as an imaging condition does."""
     grid, steps = make_grid((10, 12), np.float64, 1.0), 9
     v = dv.TimeFunction(name="v", grid=grid, space_order=2, time_order=2)
     image = dv.Function(name="image", grid=grid)
@@ -376,7 +384,7 @@ def test_backward_in_time() -> None:
 
 
 def test_values_of_earlier_steps() -> None:
-    """Checks an update of u that reads u(t - 2 dt), and u(t - dt) at neighbours."""
+    """Checks that an update of u has Devito's values if it reads u(t - 2 dt), and u(t - dt) at neighbours."""
     grid = make_grid((10, 12), np.float64, 1.0)
     t = grid.stepping_dim
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=3)
@@ -404,7 +412,8 @@ def test_functions_of_static_fields() -> None:
 
 
 def test_sinc_interpolation() -> None:
-    """Checks sources and receivers with weights of a windowed sinc on a grid with an origin."""
+    """Checks that sources and receivers with weights of a windowed sinc have Devito's values, on a grid with an origin.
+    """
     grid, steps = dv.Grid(shape=(20, 22), extent=(19.0, 21.0), origin=(3.0, 2.0), dtype=np.float64), 9
     u = dv.TimeFunction(name="u", grid=grid, space_order=4, time_order=2)
     source = wavelet("src", grid, steps, [[10.3, 11.2]], interpolation="sinc", r=2)

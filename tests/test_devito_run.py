@@ -66,7 +66,7 @@ SCRIPTS = {"heat": heat_script, "acoustic": acoustic_script}
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_out_of_core_has_devitos_numbers(name: str, dtype: Any, tmp_path: Path) -> None:
-    """Checks the fields on Devito's grid and the traces of receivers, in several passes."""
+    """Checks that a run of several passes gives Devito's values in the fields and in the traces of receivers."""
     equations, u, rec, dt = SCRIPTS[name](dtype)
     first = u.time_order - 1
     dv.Operator(equations, opt="noop").apply(dt=dt, time_m=first, time_M=first + STEPS - 1)
@@ -260,7 +260,9 @@ def test_what_was_taken_may_not_change(changed: str, tmp_path: Path) -> None:
 
 
 def test_saved_functions_become_snapshots(tmp_path: Path) -> None:
-    """Checks functions with `save=` and with a ConditionalDimension, for values before and after a step."""
+    """Checks that functions with `save=` and functions with a ConditionalDimension become snapshots with Devito's
+    values. These functions keep values before or after a step.
+    """
     grid = make_grid((20, 12), np.float64, 1.0)
     sub = dv.ConditionalDimension("sub", parent=grid.time_dim, factor=3)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2, save=STEPS + 2)
@@ -447,8 +449,8 @@ def wave_and_image(grid: Any) -> tuple[list[Any], list[Any], Any, Any]:
 
 
 def test_an_image_from_two_operators(tmp_path: Path) -> None:
-    """Checks Operators that keep their equations. The second Operator runs backward in time and reads the states that
-    the first run keeps."""
+    """Checks that two Operators give Devito's image. The second Operator runs backward in time and reads the states
+    that the run of the first Operator keeps. The error for wrong saved states must say what to give."""
     with keep_equations():
         forward, back, image, rec = wave_and_image(make_grid((20, 16), np.float64, 1.0))
         operators = [dv.Operator(one, opt="noop") for one in (forward, back)]
@@ -491,7 +493,7 @@ def test_computed_fields_can_be_assigned(tmp_path: Path) -> None:
     other.run(3)
     np.testing.assert_array_equal(other["u"][1:-1, 1:-1], sim["u"][1:-1, 1:-1])
     third = oc.Simulation(heat, dt=1.0, directory=tmp_path / "three.oc", memory="1MiB")
-    third.assign({"u": "gaussian", "theta": 0.1})  # `theta.data` does not belong to these values
+    third.assign({"u": "gaussian", "theta": 0.1})  # `theta.data` has other values
     with pytest.raises(InputError, match="cosh_theta, which has no values"):
         third.run(3)
 

@@ -54,7 +54,9 @@ def test_any_text_is_escaped_and_bounded(title: str, rows: list[list[str]]) -> N
 
 
 def test_a_class_without_title_or_rows_cannot_make_objects() -> None:
-    """Checks that a class that forgets a part of its text fails when an object is made, and not when it is printed."""
+    """Checks a class that does not define all parts of its text. The error must come when an object of this class is
+    made, and not only when the object is printed.
+    """
 
     class OnlyTitle(Described):
         def _title(self) -> str:
@@ -80,7 +82,7 @@ def run(tmp_path: Path) -> oc.Simulation:
 
 
 def test_each_object_has_a_text_and_a_table_without_its_files(run: oc.Simulation) -> None:
-    """Checks the texts and tables of all objects, after the run was removed."""
+    """Checks that each object still has a short text and a table after the files of the run were removed."""
     report, plan = run.run(4, progress="none"), run.plan(4)
     view, snapshots, history = run.snapshots["u"], run.snapshots, run.traces
     placement = oc.place({"psi": oc.ArraySpec((10, 20))}, tiers=memory_of_this_machine())
@@ -185,7 +187,9 @@ def notebook(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[dict[str, str]]
 
 @pytest.mark.parametrize("kind", ["ZMQInteractiveShell", "Shell"])
 def test_a_notebook_shows_a_bar_and_keeps_a_summary(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Checks the bar in a notebook without ipywidgets, also with the shell of a hosted notebook."""
+    """Checks the progress bar in a notebook without ipywidgets. The notebook may be a local notebook or a hosted
+    notebook.
+    """
     shown = notebook(monkeypatch, kind)
     with make_progress("auto", 3, 10, 25, 1000) as progress:
         progress.show(Standing(1, 5, 500, 1 << 20, 1 << 20))
@@ -200,7 +204,8 @@ def test_a_notebook_shows_a_bar_and_keeps_a_summary(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_in_a_notebook_ends_with_its_last_step(monkeypatch: pytest.MonkeyPatch, run: oc.Simulation) -> None:
-    """Checks the summary of a real run, and that a display that fails does not stop the run."""
+    """Checks that a run in a notebook ends with a summary of its last step. A display that fails must not stop the run.
+    """
     shown = notebook(monkeypatch, "ZMQInteractiveShell")
     run.run(4)
     assert shown[-1]["text/plain"].startswith("step 4/4 after")

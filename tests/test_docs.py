@@ -39,7 +39,7 @@ def python_blocks(page: Path) -> list[str]:
 def test_examples_run_in_order(page: Path, tmp_path: Path) -> None:
     """Checks that all blocks of a page run as one program in an empty directory, without an error."""
     blocks = python_blocks(page)
-    for package in ("zarr", "devito", "jax", "torch"):  # zarr and jax need Python 3.11; the others are optional
+    for package in ("zarr", "devito", "jax", "torch"):  # zarr and jax need Python 3.11; the other packages are optional
         if not find_spec(package):
             blocks = [block for block in blocks if f"import {package}" not in block]
     program = "\n".join(blocks)

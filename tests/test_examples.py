@@ -150,7 +150,8 @@ def test_sensitivity_is_the_finite_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Checks that the sensitivity of the direct-adjoint example equals a finite difference and the adjoint of the NumPy
-    solver. Its bits do not depend on the place of the states, and no states remain at the end."""
+    solver. The bits of the sensitivity must not depend on the place of the states, and no states may remain at the end.
+    """
     text = printed("direct_adjoint", tmp_path, monkeypatch, capsys, "--size", 32, "--slow", "1GB")
     adjoint, difference = numbers(r"adjoint (\S+), finite", text) + numbers(r"finite difference (\S+)", text)
     assert adjoint > 0 and adjoint == pytest.approx(difference, rel=1e-5)
@@ -163,8 +164,8 @@ def test_sensitivity_is_the_finite_difference(
 
 
 def test_slow_tier_limits_the_bandwidth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the minimum time of the slow tier of the direct-adjoint example: the bytes, without the states in flight,
-    divided by the bandwidth."""
+    """Checks that the slow tier of the direct-adjoint example limits the bandwidth. A run takes at least the bytes of
+    its states, without states in flight, divided by this bandwidth."""
     example = load("direct_adjoint", monkeypatch)
     lake = example["make_lake"](32, 20)
     timed = example["run_solver"](lake, tmp_path, None, 1_000_000)

@@ -81,7 +81,9 @@ def require_same(target: Path | str, sim: oc.Simulation) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", ["a.nc", "a.h5", "copy.h5", "a.zarr"])
 def test_an_export_has_the_same_bits(tmp_path: Path, known_runs: Any, shape: Any, name: str) -> None:
-    """Checks fields, snapshots of a box and traces, on grids of one to three axes, with and without padding of rows."""
+    """Checks that an export has the bits of fields, snapshots and traces. The grids have one to three axes, and rows
+    with or without padding.
+    """
     if name == "a.zarr":
         pytest.importorskip("zarr")
     sim, target = known_runs(*shape), tmp_path / "new" / name
@@ -175,7 +177,7 @@ def test_coarse_snapshots_keep_their_coordinates(tmp_path: Path) -> None:
 
 
 def test_vtk_itself_reads_an_image(tmp_path: Path, known_runs: Any) -> None:
-    """Checks an image with the package vtk, which ParaView uses."""
+    """Checks that the package vtk, which ParaView uses, reads the values of an image correctly."""
     vtk = pytest.importorskip("vtk")
     from vtk.util.numpy_support import vtk_to_numpy
 
@@ -232,8 +234,8 @@ def make_parts(group: RankGroup, where: Path, along: Any) -> None:
 
 @pytest.mark.parametrize("along", [2, (1, 2)], ids=["y", "z"])
 def test_parts_of_several_ranks_are_one_grid(tmp_path: Path, along: Any) -> None:
-    """Checks a view, a copy and the backend of xarray on all parts of a run, although they have different numbers of
-    rows."""
+    """Checks that a view, a copy and the backend of xarray show all parts of a run as one grid, even if they have
+    different sizes."""
     where = tmp_path / "parts"
     ranks(2, make_parts, where, along)
     sim = oc.open(where)
@@ -248,7 +250,9 @@ def test_parts_of_several_ranks_are_one_grid(tmp_path: Path, along: Any) -> None
 
 
 def test_a_run_on_a_device_is_copied(tmp_path: Path, images: None) -> None:
-    """Checks that an HDF5 file of a run on a device is a copy, because a device has no link to the current copy."""
+    """Checks that an HDF5 file of a run on a device has its own values. It cannot be a view: a view reads files through
+    the link to the committed copy, and a device has no such link.
+    """
     device = make_image(tmp_path / "disk.img")
     sim = simulation([device])
     sim["u"] = "random:1"
@@ -314,7 +318,8 @@ REFUSALS = [
 def test_wrong_arguments_are_one_line_and_make_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks the message of each refusal, and that no file was made or changed."""
+    """Checks that wrong arguments of an export are refused with the right message, and that no file is made or changed.
+    """
     pytest.importorskip("zarr")
     monkeypatch.chdir(tmp_path)
     make_run(Path("run.oc"))
@@ -453,7 +458,7 @@ def test_space_for_the_end_of_a_file_is_kept_free(tmp_path: Path, known_runs: An
 def test_too_little_space_is_told_before_anything_is_written(
     tmp_path: Path, known_runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks the message about a full file system."""
+    """Checks that an export to a full file system is refused before anything is written."""
     sim = known_runs(5, 6, 7)
     real = os.statvfs
 

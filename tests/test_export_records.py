@@ -55,7 +55,9 @@ def values_in(target: Path, group: str) -> Any:
 @pytest.mark.parametrize("ndim", [3, 2, 1])
 @pytest.mark.parametrize("name", ["run.oc", "a.nc", "view.h5", "a.zarr"])
 def test_traces_norms_and_sources_have_positions_and_attributes(tmp_path: Path, name: str, ndim: int) -> None:
-    """Checks the values and coordinates of all three groups, in xarray and in files."""
+    """Checks that traces, norms and sources have the right values, coordinates and attributes, in the backend of xarray
+    and in exported files.
+    """
     if name == "a.zarr":
         pytest.importorskip("zarr")
     sim, points = make_run(tmp_path / "run.oc", ndim)
@@ -86,7 +88,9 @@ def test_traces_norms_and_sources_have_positions_and_attributes(tmp_path: Path, 
 
 
 def test_positions_without_spacing_are_numbers_of_cells(tmp_path: Path) -> None:
-    """Checks positions of a run without coordinates, and reads of a pickled dataset after the run has gone on."""
+    """Checks the positions of points in a run without coordinates. Also checks that a pickled dataset can be read after
+    the run has computed further steps.
+    """
     sim, points = make_run(tmp_path / "run.oc", spacing=None)
     data = {group: xarray.open_dataset(tmp_path / "run.oc", engine="outcrop", group=group)
             for group in ("traces", "norms", "sources")}  # fmt: skip
@@ -131,7 +135,7 @@ def test_vtk_points_have_the_positions_of_all_sets(tmp_path: Path, capsys: pytes
 
 
 def test_vtk_itself_reads_points(tmp_path: Path) -> None:
-    """Checks a .vtp file with the package vtk."""
+    """Checks that the package vtk finds all points in a .vtp file."""
     vtk = pytest.importorskip("vtk")
     make_run(tmp_path / "run.oc")
     oc.export(tmp_path / "run.oc", tmp_path / "a.vtp", traces=True)

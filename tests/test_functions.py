@@ -1,5 +1,5 @@
-"""Check the functions that expressions may use. They have the same bits in C and in NumPy, and the errors that the
-documentation states. Also check special values, powers, conditions, and derivatives."""
+"""Check the functions that expressions may use. Their results must have the same bits in C and in NumPy, and the errors
+must not be larger than the documentation states. Also check special values, powers, conditions, and derivatives."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ Array = NDArray[np.floating]
 
 
 def special(dtype: str) -> Array:
-    """Return numbers at which functions have special values, or at which a recipe changes its formula."""
+    """Return numbers at which functions have special values, or at which the computation of a function changes to
+    another formula.
+    """
     found = np.finfo(dtype)
     digits = found.nmant
     positive = [
@@ -112,7 +114,9 @@ def aligned(values: Array) -> Array:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("isa", available_isas()[:-1] or available_isas())
 def test_functions_in_c_have_the_bits_of_numpy(isa: str, dtype: str) -> None:
-    """Checks all functions for hundreds of thousands of numbers, for vectors and for single numbers."""
+    """Checks that each function has the same bits in C and in NumPy, for many numbers. In C, both loops are tested: the
+    loop for vectors and the loop for single numbers.
+    """
     library = compiled(dtype, isa)
     for name in FUNCTIONS:
         given = [aligned(one) for one in arguments(name, dtype, 100_000)]
@@ -166,7 +170,9 @@ def test_errors_are_within_those_of_the_page(name: str, dtype: str) -> None:
 
 
 def test_the_argument_closest_to_a_multiple_of_half_pi() -> None:
-    """Checks the argument whose reduction loses the most digits (J.-M. Muller, Elementary Functions, 3rd ed.)."""
+    """Checks that sin and cos are right for the argument whose reduction loses the most digits (J.-M. Muller,
+    Elementary Functions, 3rd ed.).
+    """
     x = np.array([6381956970095103.0 * 2.0**797])
     assert functions.call("cos", "float64", x)[0] == -4.687165924254628e-19
     assert functions.call("sin", "float64", x)[0] == 1.0
@@ -174,7 +180,9 @@ def test_the_argument_closest_to_a_multiple_of_half_pi() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_special_values_are_those_of_c(dtype: str) -> None:
-    """Checks zeros with both signs, infinite numbers and NaN. NumPy uses the special values of C."""
+    """Checks that functions have NumPy's values for zeros with both signs, infinite numbers and NaN. NumPy uses the
+    special values of C.
+    """
     for name, count in FUNCTIONS.items():
         given = [np.array(one, dtype) for one in zip(*itertools.product(special(dtype), repeat=count), strict=True)]
         with np.errstate(all="ignore"):
@@ -194,7 +202,7 @@ def operators(expression: sympy.Expr) -> list[str]:
 
 
 def test_powers_are_products_where_this_is_possible() -> None:
-    """Checks powers with whole and half exponents, which have the same bits as products and square roots."""
+    """Checks that powers with small whole or half exponents become products, divisions and square roots."""
     assert operators(here**0.5) == operators(sympy.sqrt(here)) == ["sqrt"]
     assert operators(here**2.0) == operators(here**2) == ["mul"]
     assert operators(here**1.5) == ["sqrt", "mul"]
@@ -230,7 +238,9 @@ def test_conditions_select_one_value_for_each_cell() -> None:
 
 @pytest.mark.parametrize("vector_bytes", [0, 64])
 def test_functions_of_parameters_are_computed_once_for_each_call(vector_bytes: int) -> None:
-    """Checks that the loops over rows and cells contain no function of a parameter."""
+    """Checks that functions of a parameter are computed before the loops over rows and cells, and not inside these
+    loops.
+    """
     text = generate(Stencil("s", {U: sympy.exp(-K) * (here + U[0, 0, 1]) + sympy.sin(1)}), "float32", vector_bytes)
     calls = [line for line in text.splitlines() if re.search(r"(cell|vector)_(exp|sin)\(u", line)]
     assert len(calls) == 2
@@ -242,7 +252,9 @@ def test_functions_of_parameters_are_computed_once_for_each_call(vector_bytes: i
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_kernels_with_functions_equal_the_oracle(isa: str, dtype: str) -> None:
-    """Checks one kernel with functions of fields and parameters, and with conditions, in all of its loops."""
+    """Checks that all loops of a kernel equal the oracle, for a stencil with functions of fields and parameters and
+    with conditions.
+    """
     update = sympy.exp(-(here**2)) * sympy.log(K) + sympy.Piecewise(
         (sympy.tanh(U[0, 0, 1]), here > U[0, 1, 0]), (sympy.sin(U[1, 0, 0]), sympy.Eq(here, 0)), (K**K, True)
     )
@@ -340,8 +352,8 @@ def adjoint_at(expression: sympy.Expr, u: list[float]) -> list[float]:
 
 
 def test_derivatives_at_ties_and_in_branches_that_are_not_selected() -> None:
-    """Checks the derivatives that the documents state for points where two branches meet. A branch that is not selected
-    may be NaN or infinite, also if it occurs twice."""
+    """Checks the derivatives that the documents state for points where two branches meet. NaN or infinity in a branch
+    that is not selected must not change the derivative, even if a term occurs in this branch twice."""
     here = U[0]
     assert adjoint_at(sympy.sign(here), [-1.0, 0.0, 2.0]) == [0, 0, 0]
     assert adjoint_at(sympy.Piecewise((2 * here, here > 0), (5 * here, True)), [-1.0, 0.0, 1.0]) == [5, 5, 2]

@@ -101,7 +101,9 @@ def test_one_byte_less_is_refused_with_what_works(request: tuple[Problem, str, G
 
 
 def test_sizes_that_are_not_given_are_still_chosen() -> None:
-    """Checks that the tuner chooses all sizes that are not given, among candidates that differ in these sizes."""
+    """Checks that the tuner chooses the sizes that are not given. It must compare candidates that differ in these
+    sizes, and keep the given size in all candidates.
+    """
     problem = make_problem((400, 128, 128), (1, 1, 1), 60)
     choice = choose(problem, MACHINE, 4 << 20, "wavefront", assumed_rate, GivenSizes(by=32))
     assert len({(one.sizes.levels, one.sizes.slab) for one in choice.considered}) > 2

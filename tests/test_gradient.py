@@ -129,8 +129,8 @@ def test_the_taylor_test_of_a_run_in_float32(tmp_path: Path) -> None:
 
 
 def test_the_taylor_test_finds_a_wrong_gradient(tmp_path: Path) -> None:
-    """Checks that the rates of the Taylor test are near 1 if the gradient is wrong. The residuals are 3 % too large, or
-    late by one step."""
+    """Checks that the rates of the Taylor test are near 1 if the gradient is wrong. In this test, the residuals are 3 %
+    too large, or late by one step."""
     sim, _ = new_run("heat6_1d", tmp_path)
     observed = np.random.default_rng(3).standard_normal((STEPS, 2))
     right = oc.Misfit("line", observed)
@@ -164,7 +164,7 @@ def test_the_gradient_of_a_decaying_wave(tmp_path: Path) -> None:
 
 
 def test_the_gradient_of_a_shift(tmp_path: Path) -> None:
-    """Checks the exact gradient of a stencil that moves the field by one cell in each step."""
+    """Checks that the gradient is exact for a stencil that moves the field by one cell in each step."""
     rng = np.random.default_rng(4)
     start, observed = rng.standard_normal((2, 16))
     sim = oc.Simulation(SHIFT, (16,), "float64", tmp_path / "run.oc", boundary="periodic", unstable=True)
@@ -209,7 +209,9 @@ def test_observed_values_in_zarr_are_read(tmp_path: Path) -> None:
 
 
 def test_a_gradient_does_not_repeat_what_is_done(tmp_path: Path) -> None:
-    """Checks that a second call continues at the last step, and that resume=True reads a complete adjoint run."""
+    """Checks that `gradient` continues the forward run at its last step, and that later calls do not repeat the forward
+    run. With resume=True, a complete adjoint run is only read.
+    """
     sim, _ = new_run("acoustic2", tmp_path)
     misfit = oc.Misfit("line", None)
     sim.run(2, progress="none")

@@ -39,12 +39,12 @@ def states(path: Path, every: int = 1, **options: Any) -> Any:
 
 @pytest.mark.parametrize("every", ["all", 1, 3, 20])
 def test_a_history_has_the_states_of_snapshots(every: int | str, tmp_path: Path) -> None:
-    """Checks the steps of the history, and its values in forward and in reverse order. Further calls of `run` must
+    """Checks the steps of the history, and its values in forward and in reverse order. Later calls of `run` must
     continue the history, even after the run has been opened again."""
     expected = states(tmp_path / "with-snapshots", 1 if every == "all" else int(every))
     sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(4))
     sim.run(2, history=oc.History(every), progress="none")
-    sim.run(3, history=every, progress="none")  # must be the same option as in the call above
+    sim.run(3, history=every, progress="none")  # this must mean the same as the option in the call above
     sim = oc.open(tmp_path / "run.oc")
     seen: list[str] = []
     sim.run(STEPS - 5, progress="none", on_snapshot=lambda step, kept: seen.extend(kept))
@@ -63,8 +63,8 @@ def test_a_history_has_the_states_of_snapshots(every: int | str, tmp_path: Path)
 
 
 def test_values_may_be_assigned_before_the_history_begins(tmp_path: Path) -> None:
-    """Checks the history of a run that is already on disk when `run` is called. The stencil has several fields, and its
-    arrays have padding."""
+    """Checks a run whose values are assigned, and so are on disk, before a call of `run` begins the history. The
+    stencil has several fields, and its arrays have padding."""
     sim = oc.Simulation(oc.stencils.gray_scott(ndim=2), (40, 50), "float64", tmp_path / "run.oc", memory="1MiB")
     values = np.random.default_rng(2).random((40, 50))
     sim["u"], sim["v"] = values, values / 2
@@ -99,8 +99,8 @@ def test_xarray_and_commands_show_the_history(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize("snapshots", [None, oc.Snapshots(2)])
 def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path: Path) -> None:
-    """Checks that `free()` deletes only the files of the history, which then cannot be read. The next call of `run`
-    deletes files of the history that a killed process has left."""
+    """Checks that `free()` deletes the files of the history and no other files. The history can then no longer be read.
+    The next call of `run` deletes files of the history that a killed process has left."""
     sim = make(tmp_path / "run.oc", snapshots=snapshots)
     before = make(tmp_path / "other.oc", snapshots=snapshots)
     for one, kept in ((sim, oc.History("all")), (before, None)):
@@ -123,8 +123,8 @@ def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path
 def test_verify_finds_states_that_a_kill_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks a kill in `free()`, after the commit of the manifest without the history. If the run is complete, no later
-    call of `run` deletes the remaining files."""
+    """Checks that `verify` finds the files that a kill in `free()` has left, after the commit of the manifest without
+    the history. If the run is complete, no later call of `run` deletes these files."""
     sim = make(tmp_path / "run.oc")
     sim.run(STEPS, history=oc.History("all"), progress="none")
 

@@ -1,4 +1,4 @@
-"""Check that derivatives of the forward step are computed in the repeated forward steps, and not in the adjoint."""
+"""Check that sums that the adjoint needs are computed in the repeated forward steps, and not in the adjoint."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SUMS = [("heat2", "dt"), ("acoustic2", "v"), ("acoustic8", "v"), ("elastic4", "l
 
 @pytest.mark.parametrize(("name", "wrt"), SUMS)
 def test_the_adjoint_reads_a_sum_instead_of_neighbours(name: str, wrt: str) -> None:
-    """Checks the number of operations if a sum moves to the forward step. The forward step then needs at most one more
-    operation, and the adjoint needs fewer operations."""
+    """Checks the number of operations if a sum is computed in the forward step, and not in the adjoint. The forward
+    step then needs at most one more operation, and the adjoint needs fewer operations."""
     stencil = find_stencil(name)
     adjoint = adjoint_of(stencil, [wrt])
     forward, moved = hoisted(stencil, adjoint)
@@ -56,8 +56,8 @@ def test_a_stencil_with_other_results_does_not_extend_a_stencil() -> None:
 
 @pytest.mark.parametrize("name", ["acoustic2", "elastic2", "heat2"])
 def test_moved_sums_do_not_change_a_gradient(name: str, tmp_path: Path) -> None:
-    """Checks that gradients in float32 have the same bits with moved sums and without moved sums. The sums are moved if
-    the history does not have all states."""
+    """Checks that gradients in float32 have the same bits, whether the forward step or the adjoint computes such sums.
+    The forward step computes them if the history does not have all states."""
     stencil = STENCILS.get(name) or find_stencil(name)
     wrt = [*(one.name for one, how in zip(stencil.fields, stencil.storage, strict=True) if how.is_static)] or ["dt"]
     found = []

@@ -421,7 +421,7 @@ CHECKS = ("pytest.raises", "pytest.fail", "pytest.warns", "np.testing.", "valida
 
 
 def idle_tests(sources: Mapping[str, str]) -> list[str]:
-    """Return the tests that do not compare anything, directly or in a function that they call.
+    """Return the tests that compare nothing, neither directly nor in a function that they call.
 
     `sources` maps the name of each module to its source. Only functions in these modules are followed."""
     functions: dict[tuple[str, str], ast.FunctionDef] = {}

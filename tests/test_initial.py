@@ -217,8 +217,8 @@ def test_a_function_of_the_wrong_shape_is_refused() -> None:
 @pytest.mark.parametrize("shard_planes", [1, 4, 11])
 @pytest.mark.parametrize("shape", [SHAPE, (11, 1, 1), (11, 300, 600)])
 def test_planes_come_back_as_they_were_written(tmp_path: Path, shard_planes: int, shape: tuple[int, int, int]) -> None:
-    """Checks writes and reads that cross the borders of shards and of groups of planes. A plane may be smaller or
-    larger than the maximum size of a group.
+    """Checks that planes are read as they were written, even if writes and reads cross the borders of shards and of
+    groups of planes. A plane may be smaller or larger than the maximum size of a group.
     """
     values = np.random.default_rng(1).random(shape, dtype=np.float32)
     state = make_state(tmp_path / "run.oc", shard_planes, shape)

@@ -72,15 +72,17 @@ def test_dask_arrays_of_unknown_size_are_refused() -> None:
 
 
 def test_functions_on_grids_of_fewer_axes() -> None:
-    """Checks functions that give values. Such a function gets ranges of rows on a grid of two axes, and ranges of cells
-    on a grid of one axis."""
+    """Checks that a function can give the values of a grid of one or two axes. The function gets ranges of rows on a
+    grid of two axes, and ranges of cells on a grid of one axis."""
     for array in (SECTION, VOLUME[0, 0]):
         source = make_source(lambda a, b, array=array: array[a:b], array.shape)
         assert np.array_equal(collect(source), array)
 
 
 def test_files_of_one_axis_are_viewed_in_every_direction(tmp_path: Path) -> None:
-    """Checks views of a file of one axis. Outcrop reads all cells, and then selects the cells of the view."""
+    """Checks that a view of a file of one axis has the right cells for any index. Outcrop reads all cells, and then
+    selects the cells of the view.
+    """
     view = InputView(parse_source(save_npy(tmp_path, VOLUME[:, 0, 0]), None))
     for index in (3, -1, slice(None), slice(9, 2, -3), slice(2, 2), slice(None, None, -1)):
         assert np.array_equal(view[index], VOLUME[:, 0, 0][index])

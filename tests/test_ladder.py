@@ -1,5 +1,5 @@
-"""Check the benchmark `ladder`. A column of the ladder is one variant of the program. Each column gives the same bits
-as the oracle and keeps its memory limit. The report is correct."""
+"""Check the benchmark `ladder`. A column of the ladder is one variant of the program. Each variant must give the same
+bits as the oracle and keep its memory limit. The report must be correct."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def test_small_ladder_measures_every_column(
 def test_what_cannot_be_is_refused_in_one_line(
     arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that options that do not apply are refused before the first measurement, because all measurements together
-    take about an hour."""
+    """Checks that options that do not apply are refused before the first measurement: all measurements together take
+    about an hour."""
     assert call(["bench", *arguments, "--small", "-d", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert named in said and said.count("\n") == 1
@@ -163,7 +163,7 @@ def measured(steps: int, seconds: float, digest: int = 7, swapped_out: int = 0) 
 
 def test_scaled_and_unlimited_bars_say_so() -> None:
     """Checks the notes of a bar in the picture of the ladder. A note says that the time is scaled, that the memory was
-    not limited, or that a column for swap did not swap.
+    not limited, or that a variant that should use swap space did not use it.
     """
     column = find_column(1)
     runs = [LimitedRun(measured(2, seconds, swapped_out=1), 10 * MIB, None) for seconds in (4.0, 1.0, 2.0)]

@@ -36,7 +36,7 @@ K = Parameter("k", 0.3)
 
 
 def test_radii_are_read_off_the_equation() -> None:
-    """Checks the radii of a stencil, which are computed from its equation."""
+    """Checks that the radii of a stencil are the largest offsets in its equation."""
     stencil = Stencil("far", {U: U[-3, 0, 0] + U[0, 1, 4] + U[0, 0, -2]})
     assert stencil.radii == (3, 1, 4)
     assert stencil.radius == 4
@@ -279,8 +279,7 @@ def test_terms_with_one_coefficient_are_multiplied_once() -> None:
 
 
 def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
-    """Some values are equal for all cells. Checks that the kernel computes such values once per call, and not once per
-    cell."""
+    """Checks that the kernel computes values that are equal for all cells once per call, and not once per cell."""
     h, dt = Parameter("h", 2.0), Parameter("dt", 0.1)
     program = Stencil("s", {U: CENTRE + dt / h**2 * (U[0, 0, 1] - CENTRE)}).stages[0].program
     pairs = zip(program.operations, program.uniform, strict=True)

@@ -66,7 +66,9 @@ def check(stencil: Stencil, dtype: str, isa: str, planes: int, rows: int, nx: in
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("name", sorted(PLAIN))
 def test_built_in_kernels_equal_the_oracle(name: str, isa: str, dtype: str) -> None:
-    """Checks the stencils of the library for several numbers of planes and rows per call, and for odd row lengths."""
+    """Checks that kernels of library stencils equal the oracle, for several numbers of planes and rows per call, and
+    for odd row lengths.
+    """
     stencil = PLAIN[name]()
     for planes in (1, 2, 3, 4):
         for rows, nx in ((1, 50), (2, 16), (3, 1), (5, 33), (9, 129)):
@@ -77,7 +79,9 @@ def test_built_in_kernels_equal_the_oracle(name: str, isa: str, dtype: str) -> N
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("name", sorted(SPECIAL))
 def test_special_kernels_equal_the_oracle(name: str, isa: str, dtype: str) -> None:
-    """Checks the kernels of SPECIAL, which use each branch of the generator."""
+    """Checks that the kernels of the stencils in SPECIAL equal the oracle. Together, these stencils use each branch of
+    the generator.
+    """
     stencil = Stencil(name, {U: SPECIAL[name]})
     for planes, rows, nx in ((1, 1, 7), (2, 3, 70), (3, 4, 65), (4, 7, 48)):
         check(stencil, dtype, isa, planes, rows, nx)

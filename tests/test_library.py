@@ -36,7 +36,9 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_finds_the_stencil_of_that_name(name: str) -> None:
-    """Checks that a search for each name finds the stencil with this name and with the axes in its name."""
+    """Checks that `find_stencil` finds each stencil by its name, and that the stencil has the axes that its name
+    states.
+    """
     stencil = library.find_stencil(name)
     assert stencil.name == name
     axes = [axis for axis, radius in zip("zyx", stencil.radii, strict=True) if radius]
@@ -92,7 +94,7 @@ def test_a_family_alone_has_its_defaults() -> None:
     ["heat3", "heat18", "heat2_4d", "acoustic8_lossy", "elastic4_1d", "d2q9_2d", "heat2_", "acoustic_8", "", "("],
 )
 def test_an_unknown_name_lists_what_there_is(name: str) -> None:
-    """Checks that a misspelt name is refused with a list of names. It must not select another stencil."""
+    """Checks that a misspelt name is refused with a list of names. Such a name must not select another stencil."""
     with pytest.raises(InputError, match=r"are: heat7, heat13, box27, heat\[2,4..16\]\[_1d\]\[_2d\], acoustic"):
         library.find_stencil(name)
 
@@ -242,8 +244,8 @@ def test_a_sponge_is_made_plane_by_plane() -> None:
 
 
 def test_a_sponge_has_the_axes_of_the_grid() -> None:
-    """Checks a sponge on grids of one and two axes. On a grid of two axes, the letters y and z both mean the first
-    axis."""
+    """Checks that a sponge absorbs at the requested sides on grids of one and two axes. On a grid of two axes, the
+    letters y and z both mean the first axis."""
     make = partial(library.sponge, width=8, velocity=2000, spacing=10)
     by_y, by_z = (make((30, 26), sides=(f"{name}0", "x1"))(0, 30) for name in "yz")
     assert (by_y == by_z).all()

@@ -1,4 +1,4 @@
-"""Check that each stencil of the library gives the same bits as the oracle with each scheme ."""
+"""Check that each stencil of the library gives the same bits as the oracle with each scheme."""
 
 from __future__ import annotations
 

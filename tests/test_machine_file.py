@@ -48,8 +48,8 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_figure_is_read_as_it_is_written() -> None:
-    """Checks the forms of figures in a machine file: binary and decimal sizes, percentages of the memory, bandwidths as
-    texts and as numbers.
+    """Checks that figures in a machine file are read in all their forms: binary and decimal sizes, percentages of the
+    memory, bandwidths as texts and as numbers.
     """
     found = parse_machine(GOOD, "folder/mine.toml")
     assert (found.name, found.cores) == ("mine", 4)

@@ -19,7 +19,8 @@ STEPS = 5
 @pytest.mark.parametrize("name", ["elastic4", "d3q19", "d2q9"])
 @pytest.mark.parametrize("times_smallest", [1, 3])
 def test_out_of_core_gives_the_oracles_bits(tmp_path: Path, name: str, times_smallest: int) -> None:
-    """Checks direct transfers to and from shifted rings, in the smallest window and in a larger window."""
+    """Checks that a run with shifted rings gives the bits of the oracle, in the smallest window and in a larger window.
+    """
     (case,) = [one for one in CASES if one.name == name]
     shape = (40, 18, 70) if len(case.plane) == 2 else (60, 70)
     values = {field: planes(0, shape[0]) for field, planes in case.values(shape).items()}

@@ -153,9 +153,9 @@ def told(*sizes_gib: float) -> list[MemoryNode]:
 
 
 MACHINES: dict[str, tuple[list[MemoryNode], str, dict[int, str], str, tuple[float, float]]] = {
-    # The first four values are the input: the nodes from hwloc, the text of /proc/meminfo, the file meminfo of each
-    # node, and the file has_memory. The last value is the expected result: the capacity of DRAM and the free part of
-    # it, in GiB.
+    # The first four values are the input: the nodes that hwloc reports, the text of /proc/meminfo, the text of meminfo
+    # for each node, and the text of has_memory. The last value is the expected result: the capacity of DRAM and its
+    # free part, in GiB.
     "one node that says half": (told(13), MEMINFO, {0: node_file(13, 2)}, "0", (24, 16)),
     "one node that says more": (told(100), MEMINFO, {0: node_file(100, 90)}, "0", (24, 16)),
     "one node that says nothing": (told(0), MEMINFO, {}, "", (24, 16)),

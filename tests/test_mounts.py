@@ -76,8 +76,8 @@ def kinds(every: list[mounts.Mount]) -> dict[str, str]:
 
 
 def test_kinds_of_disks(machine: Machine) -> None:
-    """Checks the kinds of flash, hard disks, a RAID (as slow as its slowest part), a virtual disk of unknown kind, and
-    DAX."""
+    """Checks that each kind of storage is recognised: flash, hard disks, a RAID (as slow as its slowest part), a
+    virtual disk of unknown kind, and DAX."""
     found = kinds(
         machine(
             "20 1 254:0 / @/ rw - ext4 /dev/vda rw\n"
@@ -133,7 +133,7 @@ def test_an_overlay_of_something_unseen_is_a_tier(machine: Machine) -> None:
 
 
 def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that no mounts are found on a machine without /proc, and that the device of a path still has a number."""
+    """Checks a machine without /proc: no mounts are found, and the device of a path is named by its number."""
     monkeypatch.setattr(mounts, "PROC", tmp_path / "none")
     assert mounts.all_mounts() == []
     device = f"device {tmp_path.stat().st_dev}"
@@ -163,8 +163,8 @@ def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:
 
 
 def test_mounts_that_nobody_may_look_at_are_left_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that mounts that cannot be accessed are left out, for example mounts of other containers or of servers
-    that do not answer."""
+    """Checks that mounts are left out if they cannot be accessed. Examples are mounts of other containers and of
+    servers that do not answer."""
     every = machine(
         "20 1 8:0 / @/ rw - ext4 /dev/sda rw\n"
         "21 20 0:40 / @/home rw - overlay overlay rw,lowerdir=/x,upperdir=@/etc/secret,workdir=/y\n"

@@ -50,7 +50,9 @@ def plain(array: oc.Array) -> np.ndarray:
 
 
 def test_behaves_as_the_plain_array(array: oc.Array) -> None:
-    """Checks attributes, functions, operators, conversions and iteration on each kind of tier."""
+    """Checks that attributes, functions, operators, conversions and iteration give the same results as for a NumPy
+    array, on each kind of tier.
+    """
     expected = plain(array)
     np.testing.assert_array_equal(array, expected)
     assert (array.shape, array.dtype, array.ndim, array.nbytes, len(array)) == ((3, 4, 5), np.float32, 3, 240, 3)

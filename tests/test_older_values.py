@@ -30,7 +30,9 @@ def advanced(levels: list[np.ndarray], steps: int) -> list[np.ndarray]:
 
 
 def test_four_levels_are_those_of_numpy(tmp_path: Path) -> None:
-    """Checks a run that stops and continues. All older values can be assigned and read."""
+    """Checks that a run with older values gives NumPy's values, even if it stops and continues. All older values can be
+    assigned and read.
+    """
     rng, n = np.random.default_rng(1), 40
     levels, names = [rng.random(n) for _ in range(4)], ["u", "u_back1", "u_back2", "u_back3"]
     sim = oc.Simulation(adams(), n, "float64", tmp_path / "run.oc", memory="8MiB", boundary="periodic", unstable=True)
@@ -69,8 +71,8 @@ def test_an_older_value_counts_updates_of_all_stages(tmp_path: Path) -> None:
 
 
 def test_only_fields_with_this_meaning_start_as_a_copy() -> None:
-    """Checks which fields count as older values: the fields of `back`, and the same fields after a stencil is read from
-    JSON."""
+    """Checks which fields hold older values: the fields that `back` makes, also after a stencil was converted to JSON
+    and back. A user's own field does not hold older values, even if it has the name of such a field."""
     stencil = adams()
     assert stencil.older_values == {"u_back1": ("u", 1), "u_back2": ("u", 2), "u_back3": ("u", 3)}
     assert oc.Stencil.from_json(stencil.to_json()).older_values == stencil.older_values

@@ -28,8 +28,8 @@ def test_heat7_is_the_formula_written_by_hand() -> None:
 @pytest.mark.parametrize("name", ["heat7", "heat13", "box27"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_constant_stays_and_the_rim_never_moves(name: str, dtype: str) -> None:
-    """Checks that a constant field stays constant, because the sum of the built-in weights is 1. The rim of a fixed
-    boundary must not change."""
+    """Checks that a constant field stays constant: the sum of the built-in weights is 1. The rim of a fixed boundary
+    must not change."""
     stencil = library.STENCILS[name]()
     constant = np.full((7, 8, 9), 3.0, dtype)
     np.testing.assert_allclose(advance(stencil, constant, {}, 3), constant, rtol=1e-6)
@@ -44,7 +44,9 @@ def test_a_constant_stays_and_the_rim_never_moves(name: str, dtype: str) -> None
 
 @pytest.mark.parametrize(("order", "rate"), [(2, 2.0), (4, 4.0)])
 def test_heat_decays_at_the_rate_of_its_order(order: int, rate: float) -> None:
-    """Checks the order of accuracy of heat7 and heat13 by the error of the decay rate of a sine."""
+    """Checks the order of accuracy of heat7 and heat13. The error of the decay rate of a sine must fall with this
+    order.
+    """
     stencil = library.heat(ndim=3, order=order)
     radius = stencil.radius
 

@@ -123,7 +123,9 @@ def test_planes_of_different_steps_are_not_mixed() -> None:
 
 
 def test_parameters_of_a_run_can_change() -> None:
-    """Checks that changed parameters apply to later steps, are stored, and give the bits of a new run."""
+    """Checks that changed parameters apply to later steps and are stored. The bits must equal those of a new run that
+    starts from the same state with these parameters.
+    """
     heat = oc.Simulation("heat2", SHAPE, directory="run.oc", init="random:3", **PLAIN)
     heat.run(4, progress="none")
     later = oc.open("run.oc", params={"kappa": 0.25})
@@ -183,7 +185,9 @@ directory = "out/run.oc"
 
 
 def test_a_sweep_runs_all_combinations(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks the directories, the values, the JSON and the table of a sweep against single runs."""
+    """Checks that a sweep makes one run for each combination of values, and lists the runs in its JSON and its table. A
+    run must have the bits of a single run with the same values.
+    """
     Path("heat.toml").write_text(FILE)
     words = ["run", "heat.toml", "--set", "params.kappa=0.5,1", "--set", "dtype=float32,float64"]
     assert call([*words, "--json", "sweep.json"]) == 0

@@ -85,8 +85,8 @@ def test_cmake_refuses_other_systems(tmp_path: Path) -> None:
 
 
 def test_each_python_gets_one_wheel(wheels: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that CPython 3.10 and 3.11 get their own wheels, and that all later versions share the wheel of the
-    earliest one. Other interpreters get no wheel."""
+    """Checks that CPython 3.10 and 3.11 get their own wheels, and that all later versions share one wheel. It is built
+    with the earliest of these versions. Other interpreters get no wheel."""
     given = [interpreter(tmp_path, f"p{minor}", "3", minor, "cpython", "True", "None") for minor in ("14", "12", "10")]
     found = wheels.find_pythons(given)
     assert [(python.name, python.command) for python in found] == [("cp310", given[2]), ("cp312", given[1])]
@@ -112,8 +112,8 @@ def test_a_given_interpreter_that_cannot_be_used_is_refused(wheels: Any, tmp_pat
 
 
 def test_the_check_of_a_wheel_fits_the_readme(wheel_checks: Any, tmp_path: Path) -> None:
-    """Checks the program that tests a wheel. This program may use only names that it assigns itself, or that the
-    program of the README assigns."""
+    """Checks that the program that tests a wheel uses only names that it assigns itself, or that the program of the
+    README assigns."""
     wheel_checks.write_check(tmp_path / "check")
     stored = set(dir(builtins))
     for name in ("readme.py", "check.py"):
@@ -123,7 +123,9 @@ def test_the_check_of_a_wheel_fits_the_readme(wheel_checks: Any, tmp_path: Path)
 
 
 def test_lists_of_apt_name_the_sources(wheels: Any) -> None:
-    """Checks both formats of the lists of apt. Comments, keys and options stay."""
+    """Checks that lists of apt in both formats are changed to name source packages. Comments, keys and options must
+    stay.
+    """
     modern = "Types: deb\n# Types: deb\nURIs: x\nSigned-By: /k.gpg\n\nTypes: deb deb-src\nURIs: y\n"
     named = "Types: deb-src\n# Types: deb\nURIs: x\nSigned-By: /k.gpg\n\nTypes: deb-src\nURIs: y\n"
     assert wheels.with_sources(modern) == named

@@ -24,8 +24,9 @@ def test_the_gradient_is_that_of_devitos_jacobian_adjoint(tmp_path: Path) -> Non
     """Compares the gradient with respect to the squared slowness m, in float32, for an acoustic equation of order 8.
 
     The method `jacobian_adjoint` of the class AcousticWaveSolver is in Devito's examples, which are not installed with
-    Devito. The operators below have the equations of its functions ForwardOperator and GradientOperator, with absorbing
-    sides. The source has the scale dt² / m. Both gradients include the derivative of this scale.
+    Devito. The operators below have the equations of the functions ForwardOperator and GradientOperator in these
+    examples, with absorbing sides. The source has the scale dt² / m. Both gradients include the derivative of this
+    scale.
     """
     dv = pytest.importorskip("devito")
     dv.configuration["log-level"] = "ERROR"

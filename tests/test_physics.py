@@ -64,7 +64,7 @@ def test_a_standing_sound_wave_converges_with_its_order(order: int) -> None:
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_sound_oscillates_at_its_discrete_frequency(ndim: int) -> None:
-    """Checks the acoustic update along all axes. A wave oscillates with the frequency of the discrete dispersion
+    """Checks that the acoustic update makes a diagonal wave oscillate with the frequency of the discrete dispersion
     relation, up to rounding."""
     order, cells, values = 8, 10, {"dt": 1e-3, "h": 5.0}
     stencil = library.acoustic(ndim, order)

@@ -72,7 +72,8 @@ def test_memory_for_the_whole_grid_is_never_slower_than_less(
     shape: tuple[int, int, int], bytes_per_second: float
 ) -> None:
     """Checks that a plan with memory for the whole grid is never slower than a plan with less memory. With slow
-    transfers, even a grid that fits into memory is divided into slabs, so that transfers take place during updates.
+    transfers, even a grid that fits into memory is divided into slabs, so that data are transferred while other slabs
+    are updated.
     """
     problem = make_problem(shape, (1, 1 if shape[1] > 1 else 0, 1), 128)
     machine = replace(MACHINE, device=StorageRates(*(bytes_per_second,) * 3, 0.001, "declared"))

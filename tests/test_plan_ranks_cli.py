@@ -97,7 +97,7 @@ def test_a_ring_of_ranks_is_planned_for_this_machine(capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("scheme", ["split", "wavefront"])
 def test_a_plan_for_this_machine_divides_the_rows_of_ranks(scheme: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks plans on this machine for ranks with little memory. These plans divide the rows of a rank into blocks."""
+    """Checks that a plan on this machine divides the rows of a rank into blocks if the ranks have little memory."""
     words = ["plan", "heat7", "-n", "128", "512", "256", "-t", "20", "--memory", "1MiB", "--ranks", "2", "--check"]
     assert call([*words, "-d", "run.oc", "--scheme", scheme]) == 0
     said = capsys.readouterr().out
@@ -105,7 +105,7 @@ def test_a_plan_for_this_machine_divides_the_rows_of_ranks(scheme: str, capsys: 
 
 
 def test_one_rank_without_enough_memory_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks a plan for a grid whose planes are too large for the memory of one rank."""
+    """Checks that a plan of many ranks says if one rank would not have enough memory for the grid."""
     words = ["plan", "heat7", "-n", "4096", "65536", "64", "-t", "4", "--memory", "256MiB", "--machine", "node.toml"]
     assert call([*words, "--ranks", "64"]) == 0
     assert "with 64 ranks; one rank does not have enough memory for the whole grid" in capsys.readouterr().out
@@ -147,7 +147,9 @@ def test_impossible_ranks_are_refused(words: list[str], message: str, capsys: py
 
 
 def test_the_network_of_a_machine_is_optional() -> None:
-    """Checks the table `network` of a machine file, and the default values that are used without this table."""
+    """Checks that the table `network` of a machine file is read, and that assumed values replace a missing table or a
+    missing latency.
+    """
     assert load_machine("node.toml").network == NetworkRates(5e9, 2e-5, "declared for node")
     without = parse_machine(NODE[: NODE.index("[network]")], "node.toml")
     assert without.network == ASSUMED_NETWORK == without.machine(2).network
@@ -196,7 +198,8 @@ def test_the_time_line_of_many_ranks_is_simulated(capsys: pytest.CaptureFixture[
 
 
 def test_split_tiling_scales_better_than_halos(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks the efficiency of 16 ranks with few rows and a jitter of 5 %."""
+    """Checks that 16 ranks with few rows and a jitter of 5 % are more efficient with split tiling than with deep halos.
+    """
     grid = ["plan", "heat7", "-n", "1024", "2048", "1024", "-t", "128", "--memory", "1GiB", "--machine", "node.toml"]
     words = ["--ranks", "16", "--simulate", "--jitter", "5%", "--json", "plan.json"]
     found = {}

@@ -80,8 +80,8 @@ def images(figure: Figure) -> list[Any]:
 def test_slices_of_any_shape_fill_the_picture(
     shape: tuple[int, ...], slices: list[str], is_wide: bool, tmp_path: Path, drawn: list[Figure]
 ) -> None:
-    """Checks that panels take much of the figure, and that no empty panel is drawn. All texts must be inside the figure
-    and must not overlap."""
+    """Checks that panels fill a large part of the figure, and that no empty panel is drawn. All texts must be inside
+    the figure and must not overlap."""
     ndim, cells = len(shape), {3: "heat2", 2: "heat2_2d", 1: "heat2_1d"}
     sim = oc.Simulation(
         cells[ndim], shape, directory=tmp_path / "run.oc", memory="4MiB", spacing=12.5, units="m", params={"h": 12.5}
@@ -167,8 +167,8 @@ def test_colours_follow_the_signs_of_the_values(run: Path, tmp_path: Path, drawn
 
 
 def test_several_slices_share_their_colours(run: Path, tmp_path: Path, drawn: list[Figure], capsys: Any) -> None:
-    """Checks a picture with several slices: the values, the titles with coordinates, the units, and one range of
-    colours for all slices."""
+    """Checks that a picture with several slices has the right values, titles with coordinates, units, and the same
+    range of colours for all slices."""
     assert plot(run, tmp_path, "--slice", "z=1,11", "--slice", "y=3") == 0
     u = oc.open(run)["u"][...]
     (figure,) = drawn

@@ -65,7 +65,7 @@ def test_the_names_of_the_axes_are_those_of_the_grid(tmp_path: Path, ndim: int) 
 
 
 def test_a_position_is_a_whole_number_in_both_dtypes(tmp_path: Path) -> None:
-    """Checks the largest index that float32 holds exactly, in the last cells of a long row."""
+    """Checks that positions are exact in float32 up to the largest possible index, in the last cells of a long row."""
     n = (1 << 24) - 3
     stencil = oc.Stencil("long", {U: oc.nx - oc.x}, ndim=1)
     sim = oc.Simulation(stencil, n, directory=tmp_path / "run.oc", memory="512MiB")
@@ -110,7 +110,9 @@ def test_positions_that_a_run_cannot_have_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("along", [oc.y, oc.x])
 def test_the_stable_limit_needs_the_shape_that_the_simulation_has(along: sympy.Symbol) -> None:
-    """Checks the limit of advection on two axes whose speed grows along an axis. The largest speed is 1.5."""
+    """Checks the stability limit of advection on two axes. The speed grows along one of the axes, and its largest value
+    is about 1.5.
+    """
     u, dt = oc.Field("u"), oc.Parameter("dt", 0.1)
     speed = 0.5 + along / (40 if along == oc.y else 30)
     stencil = oc.Stencil("faster", {u: u[0, 0] - dt * speed * (u[0, 0] - u[0, -1])})
@@ -122,7 +124,7 @@ def test_the_stable_limit_needs_the_shape_that_the_simulation_has(along: sympy.S
 
 
 def test_a_description_with_a_wrong_position_is_refused() -> None:
-    """Checks data that no stencil can have: an axis that the grid does not have, and a signal that does not exist."""
+    """Checks that the JSON of a stencil is refused if it names an axis or a signal that the stencil does not have."""
     stencil = oc.Stencil("placed", {U: U[0, 0] + oc.y * oc.t + oc.nx})
     data = stencil.to_json()
     assert oc.Stencil.from_json(json.loads(json.dumps(data))) == stencil
@@ -141,7 +143,7 @@ def test_a_description_with_a_wrong_position_is_refused() -> None:
 
 
 def test_positions_appear_in_texts() -> None:
-    """Checks the representation and the formula. In formulas, n is the number of the step."""
+    """Checks the text and the formula of a stencil with positions. In formulas, n is the number of the step."""
     stencil = oc.Stencil("placed", {U: U[0, 0] + sympy.exp(oc.y / oc.nx) * oc.t})
     assert "positions  y, x, t" in str(stencil) and "signals" not in str(stencil)
     factor = r"n\, \exp\left(\frac{1}{{n_{\mathrm{x}}}}\, y\right)"

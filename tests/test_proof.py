@@ -134,8 +134,8 @@ def test_each_update_of_arrays_in_memory_is_needed(block_z: int) -> None:
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_verdicts_without_any_one_action_are_those_of_the_run_cell_by_cell(name: str) -> None:
-    """Removes each action of a plan with many repetitions in turn. The proof may accept a pass without an action that
-    no update needs. The symbolic run must then also accept this pass."""
+    """Removes one action at a time from a plan with many repetitions. The proof may accept the pass if no update needs
+    the removed action. The symbolic run must then also accept the pass."""
     problem = make_problem((34, 9, 5), (1, 1, 0), 2)
     plan = build(problem, SCHEMES[name], Sizes(levels=1, slab=1, diamond=2, block_y=4), MACHINE, assumed_rate)
     for one in without_one_action(plan.passes[0]):

@@ -231,7 +231,9 @@ def goes_on(group: RankGroup, where: Path) -> Results:
 
 
 def require_sound(parts: Path, size: int) -> None:
-    """Check the files of all parts, and the coordinates by which xarray finds the rows of the snapshots."""
+    """Check that the files of all parts are undamaged, and that the coordinates of their snapshots give each row of the
+    grid once.
+    """
     found = []
     for rank in range(size):
         state = open_state(parts / f"rank-{rank}")
@@ -280,8 +282,8 @@ def test_coarse_snapshots_of_parts_are_read_as_a_whole(
 def test_coarse_snapshots_of_equal_parts_are_one_zarr_array(
     groups: Callable[[int], ThreadGroup], tmp_path: Path
 ) -> None:
-    """Checks parts whose cuts lie between groups of cells. The parts have equal numbers of values, so Zarr can read all
-    parts."""
+    """Checks parts whose cuts lie between groups of cells. The parts have equal numbers of values, so Zarr can read the
+    values of all parts as one array."""
     import xarray
 
     expected = computes(None, tmp_path / "alone.oc", "heat7", {"snapshots": oc.Snapshots(2, coarsen=(2, 5, 4))}, [4])

@@ -33,7 +33,9 @@ def gathers(group: RankGroup) -> Any:
 
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_all_ranks_get_all_values(size: int) -> None:
-    """Checks `allgather` with short values and with values that need many packets."""
+    """Checks that `allgather` gives all ranks the values of all ranks, both short values and values that need many
+    packets.
+    """
     expected = [[round] * size for round in range(5)], 0, size
     assert ranks(size, gathers) == [expected] * size
 
@@ -322,7 +324,9 @@ def test_a_rank_does_not_wait_for_a_receiver_that_is_gone() -> None:
 
 
 def stops_watching(group: RankGroup) -> Any:
-    """Stop watching while the group ends. Return the names of the callbacks that were called."""
+    """End the `with` block of a callback while the group calls another callback. Return the names of the callbacks that
+    were called.
+    """
     if group.rank == 1:
         die()
     called: list[str] = []
@@ -346,7 +350,9 @@ def stops_watching(group: RankGroup) -> Any:
 
 
 def test_no_callback_is_called_after_the_end_of_its_body() -> None:
-    """Checks a body that ends while the group calls the callbacks. Such a callback could use closed objects."""
+    """Checks that a callback is not called after the end of its `with` block, even if the group has already begun to
+    call callbacks. Such a callback could use closed objects.
+    """
     assert ranks(2, stops_watching) == [["first"], None]
 
 
@@ -369,7 +375,7 @@ def test_a_rank_that_cannot_stop_ends_with_one_line(tmp_path: Path) -> None:
 
 
 def test_all_ranks_end_if_one_rank_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that the ranks that have joined get an error message when the time to join is over."""
+    """Checks that all ranks that have joined get an error if another rank does not join in time."""
     monkeypatch.setattr(group_module, "JOIN_SECONDS", 1.0)
     sent: list[queue.SimpleQueue[str]] = [queue.SimpleQueue() for _ in range(3)]
 
@@ -426,7 +432,7 @@ def test_only_connections_that_know_the_token_are_accepted() -> None:
      ((4, 2), 8, 2, "4x2"), ("1x3", 3, 3, "1x3"), ([2, 1], 2, 1, "2x1")],
 )  # fmt: skip
 def test_numbers_of_ranks_are_understood(value: object, count: int | None, along_z: int, text: str) -> None:
-    """Checks the values of the option `ranks`."""
+    """Checks that each form of the option `ranks` gives the right numbers of ranks."""
     found = launch.as_ranks(value)
     assert (found.count, found.along_z, str(found)) == (count, along_z, text)
 

@@ -218,7 +218,7 @@ def committed_steps(where: Path) -> list[int] | None:
 
 
 def reads_until_killed(group: RankGroup, where: Path, killed: int, later: float) -> None:
-    """Read the whole grid again and again, until a rank is gone. The rank `killed` is killed after `later` seconds."""
+    """Read the whole grid repeatedly, until a rank is gone. The rank `killed` is killed after `later` seconds."""
     sim = oc.open(where, comm=group)
     if group.rank == killed:
         threading.Timer(later, die).start()

@@ -116,7 +116,7 @@ def goes_on_alone(group: RankGroup, where: object, steps: int, kill: str = "") -
 
 
 def require_same(found: list[Any], expected: Arrays) -> None:
-    """Check the values that all ranks have read at the last step."""
+    """Check that all ranks have reached the last step and have read the expected values."""
     for one in found:
         assert isinstance(one, tuple) and one[0] == STEPS, one
         for name, values in expected.items():
@@ -302,8 +302,8 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("moment", KILLS)
 def test_a_kill_during_the_move_loses_nothing(three: Path, tmp_path: Path, expected: Arrays, moment: str) -> None:
-    """Kills a rank in each step of a move from 3 to 2 ranks. The next start may have any number of ranks. It must give
-    identical results and delete incomplete files."""
+    """Kills a rank in each step of a move from 3 to 2 ranks. The next start may have any number of ranks. This start
+    must give identical results and delete incomplete files."""
     is_killed_in_move(three, tmp_path / "run.oc", 2, "auto", moment, KILLS[moment][0])
     goes_on_after_kill(tmp_path / "run.oc", 2 + list(KILLS).index(moment) % 3, "auto", expected)
 

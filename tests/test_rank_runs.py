@@ -69,7 +69,9 @@ def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[s
     ],
 )
 def test_ranks_have_the_bits_of_one_process(tmp_path: Path, stencil: str, size: int, options: dict[str, Any]) -> None:
-    """Checks all arrays, for stencils with several stages and fields, all boundaries, and several calls of `run`."""
+    """Checks that several ranks compute the arrays of one process. The cases cover stencils with several stages and
+    fields, all boundaries, and several calls of `run`.
+    """
     steps = [7, 4]
     alone = options | ({"scheme": "auto"} if options.get("scheme") == "split" else {}) | {"ranks": 1}
     expected, _, _ = computes(None, tmp_path / "alone.oc", stencil, alone, steps)
@@ -402,7 +404,9 @@ def test_parts_along_z_can_be_read(tmp_path: Path) -> None:
 
 
 def test_parts_that_do_not_fit_are_not_gathered(tmp_path: Path) -> None:
-    """Checks missing and repeated parts, and parts of other runs or different states. No directory may be made."""
+    """Checks that `gather` refuses missing or repeated parts, and parts of other runs or of different states. No
+    directory may be made.
+    """
     parts, whole = tmp_path / "parts", tmp_path / "whole.oc"
     ranks(3, computes, parts, "heat7", {}, [4])
     ranks(2, computes, tmp_path / "others", "heat7", {}, [4])
@@ -506,7 +510,9 @@ def test_processes_that_do_not_belong_together_can_be_told_so(tmp_path: Path) ->
 
 @pytest.mark.mpi
 def test_a_script_is_the_same_under_mpirun(tmp_path: Path) -> None:
-    """Checks a script without any MPI call, and a script that passes its communicator."""
+    """Checks that two scripts give the results of one process under mpirun: a script without any MPI call, and a script
+    that passes its communicator.
+    """
     script = (
         "import sys, numpy as np, outcrop as oc\n"
         "sim = oc.Simulation('heat7', shape=(20, 30, 15), memory='2MiB', directory=sys.argv[1]{})\n"

@@ -38,7 +38,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, st
 
 
 def begin(group: RankGroup | None, where: object, shape: tuple[int, ...] = SHAPE, **more: Any) -> oc.Simulation:
-    """Begin a run of heat7. The initial values are VALUES. For another shape, they are random."""
+    """Begin a run of heat7. The initial values are VALUES if the grid has the shape SHAPE, and random otherwise."""
     options = {"memory": "4MiB", "steps": 8, "sizes": {"bt": 2}, "threads": 1, **more}
     sim = oc.Simulation("heat7", shape=shape, directory=where, comm=group, **options)
     sim["u"] = VALUES if shape == SHAPE else "random:3"
@@ -187,8 +187,9 @@ def test_parts_on_a_shared_file_system_are_one_zarr_group(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], ny: int, scheme: str, parts: str
 ) -> None:
     """Checks the Zarr group of all parts. xarray and zarr must read the last step of the whole grid and its
-    coordinates. The last part is also a Zarr group. `verify` must find a wrong link and repair it. A later run must
-    remove the old arrays. The last part may have fewer rows than the others."""
+    coordinates. The directory of the last part must also be a Zarr group. `verify` must find a wrong link. With
+    `--repair`, it must repair the link. A later run must remove the old arrays. The last part may have fewer rows than
+    the others."""
     xarray, zarr = pytest.importorskip("xarray"), pytest.importorskip("zarr")
     where, shape = tmp_path / "run.oc", (7, ny, 10)
     ranks(3, begins, where, shape, 6, {"spacing": 10.0, "origin": (0.0, 5.0, 0.0), "scheme": scheme})

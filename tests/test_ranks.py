@@ -324,7 +324,9 @@ def test_updates_of_halos_are_counted() -> None:
 
 
 def test_impossible_sizes_of_ranks_are_refused() -> None:
-    """Checks the errors for passes that need too many rows of a neighbour, for blocks of rows, and for schemes."""
+    """Checks that impossible requests are refused: passes that need too many rows of a neighbour, blocks of rows on a
+    ring of ranks, unsuitable schemes, and wrong numbers of ranks.
+    """
     problem = make_problem((20, 40, 40), (1, 1, 1), 30)
     part = part_of(problem, cut_problem(problem, 4), 0)
 

@@ -46,14 +46,15 @@ IN_BLOCKS = [("acoustic2", "fixed"), ("elastic2", "y=mirror:fixed,x=periodic"), 
 
 @pytest.mark.parametrize(("name", "text"), RUNS)
 def test_gradients_are_those_of_the_oracle(name: str, text: str, tmp_path: Path) -> None:
-    """Checks the gradients with respect to all inputs and initial values in float64. Some stencils update a field twice
-    in a step, or need previous values of step 0. The first pass is shorter than the other passes."""
+    """Checks that the gradients with respect to all inputs and initial values equal the gradients of the oracle, in
+    float64. Some stencils update a field twice in a step, or need previous values of step 0. The first pass is shorter
+    than the other passes."""
     check_gradients(STENCILS[name], text, tmp_path)
 
 
 @pytest.mark.parametrize(("name", "text"), IN_BLOCKS)
 def test_gradients_of_blocks_are_those_of_the_oracle(name: str, text: str, tmp_path: Path) -> None:
-    """Checks the gradients with respect to all inputs and initial values if y is divided into blocks."""
+    """Checks that these gradients also equal the gradients of the oracle if y is divided into blocks."""
     check_gradients(STENCILS[name], text, tmp_path, rows=40, by=6)
 
 
@@ -109,7 +110,7 @@ def test_all_ways_give_the_same_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("others", [[], ["dt", "u", "source"]])
 def test_blocks_do_not_change_the_bits(others: list[str], tmp_path: Path) -> None:
     """Checks that blocks in y do not change the bits in float32. Sources and receivers lie near the edges of blocks.
-    Except with the thickest slabs, a block reads planes of the next block before it ends. All values of u share two
+    Except with the thickest slabs, planes of the next block are read before a block ends. All values of u share two
     rings if only the gradient with respect to v is computed."""
     shape, rng = (48, 48, 17), np.random.default_rng(7)
     points = rng.uniform(3.0, 13.0, (12, 3)) * [3, 0, 1] + [0, 1, 0] * np.linspace(3, 44, 12)[:, np.newaxis]

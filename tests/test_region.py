@@ -25,7 +25,8 @@ def folder(tmp_path: Path) -> Iterator[int]:
 
 
 def test_each_kind_of_shard_gives_its_bytes(tmp_path: Path, folder: int) -> None:
-    """Checks that offsets count from the start of a region. A read across the end of the file must return fewer
+    """Checks reads from the three kinds of places that can hold a shard: a path, a range of a device, and a file in an
+    open folder. Offsets count from the start of the range or file. A read across the end of the file must return fewer
     bytes."""
     path = str(tmp_path / "run" / "u" / "0")
     (tmp_path / "link").symlink_to(path)

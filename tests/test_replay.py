@@ -79,8 +79,8 @@ def test_a_limit_does_not_change_a_gradient(
     every: int, states: int, right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """Checks the bits of all gradients and the number of repeated steps. Also checks, after each commit of each run,
-    the bytes of all states. At the end, only state 0 remains."""
+    """Checks that a limit of states does not change the gradients, and that the number of repeated steps is right.
+    After each commit of each run, the stored states must keep the limit. At the end, only state 0 may remain."""
     commit, largest = State.commit, [0]
 
     def checked(self: State, *arguments: Any, **options: Any) -> None:
@@ -117,7 +117,9 @@ OTHERS = [
 
 @pytest.mark.parametrize(("name", "text"), OTHERS)
 def test_other_equations_give_the_same_bits(name: str, text: str, tmp_path: Path) -> None:
-    """Checks equations with several fields, several stages, previous values and signals, in float64."""
+    """Checks that a history that may keep only two states gives the same gradients as a history without this limit. The
+    equations have several fields, several stages, previous values and signals.
+    """
     stencil, found = STENCILS[name], []
     seeds = seeds_of(stencil, text)
     for folder, limit in (("all", None), ("few", 2)):
@@ -191,8 +193,8 @@ def test_commands_continue_an_adjoint_run(
 
 
 def test_another_adjoint_run_begins_with_state_0(right: dict[str, Any], tmp_path: Path) -> None:
-    """Checks adjoint runs that begin after another adjoint run has freed states. One of these runs has a damaged
-    replay. The first adjoint run is continued at the end."""
+    """Checks further adjoint runs that begin after a first adjoint run has freed states. One of the further runs has a
+    damaged replay. At the end, the first adjoint run is continued."""
     sim = make(tmp_path / "run.oc", limited(3, 4))
     first = sim.adjoint(RESIDUALS, WRT)
     first.simulation.run(LAST - 9, progress="none")
@@ -259,7 +261,7 @@ def test_an_interruption_between_passes_names_the_adjoint_run(tmp_path: Path, mo
 
 
 def test_a_manifest_without_state_0_is_refused(tmp_path: Path) -> None:
-    """Checks a manifest that another program has changed."""
+    """Checks the error if another program has removed state 0 from the manifest of the forward run."""
     sim = make(tmp_path / "run.oc", limited(2, 2))
     run = sim.adjoint(RESIDUALS, WRT)
     state = open_state(tmp_path / "run.oc")
@@ -287,7 +289,9 @@ def test_freeing_a_history_deletes_the_replay(tmp_path: Path) -> None:
 def test_a_replay_without_values_is_made_again(
     right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks a kill after the replay was created, and before its first values were committed."""
+    """Checks that an adjoint run can continue after a kill between the creation of its replay and the first commit of
+    the replay.
+    """
     sim = make(tmp_path / "run.oc", limited(3, 3))
     run, commit = sim.adjoint(RESIDUALS, WRT), State.commit
 
@@ -330,7 +334,9 @@ def test_a_run_without_ranges_of_its_fields_goes_on(
 
 
 def test_a_replay_without_a_manifest_is_deleted(tmp_path: Path) -> None:
-    """Checks a kill before the first manifest of the replay was renamed to its final name."""
+    """Checks that a replay without a manifest is deleted. A kill leaves such a replay if it comes before the first
+    manifest gets its final name.
+    """
     sim = make(tmp_path / "run.oc", limited(3, 3))
     run = sim.adjoint(RESIDUALS, WRT)
     run.simulation.run(LAST - 12, progress="none")

@@ -75,8 +75,8 @@ def test_values_stay_within_their_neighbours_and_constants_stay(
 
 
 def test_rounding_does_not_lead_beyond_a_sample() -> None:
-    """Checks the rounding of results at places just before a sample. In floating-point numbers, a + (b - a) may differ
-    from b."""
+    """Checks that rounding does not lead beyond a sample at places just before this sample. In floating-point numbers,
+    a + (b - a) may differ from b."""
     pairs = np.random.default_rng(0).uniform(-1, 1, (1000, 2)).astype("float32") * np.float32([9, 0.1])
     result = collect(oc.resample(pairs, (1000, 2), spacing=1, new_spacing=(1, 0.99999999)))[:, 1]
     assert (result <= pairs.max(axis=1)).all() and (result >= pairs.min(axis=1)).all()
@@ -174,8 +174,8 @@ def test_whole_numbers_stay_what_they_are_when_nothing_is_interpolated() -> None
 @pytest.mark.parametrize("axes", ["zyx", "zxy", "yzx", "yxz", "xzy", "xyz"])
 @pytest.mark.parametrize("cache_bytes", [0, 150, 1 << 20])
 def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
-    """Checks files with any order of axes. For some orders, each plane of the result needs all stored planes, of which
-    the cache holds only a few."""
+    """Checks that values with any order of axes give the right result. For some orders, each plane of the result needs
+    all stored planes, of which the cache may hold only a few."""
     values = values_of((3, 4, 5))
     by_name = [values.shape[axes.index(letter)] for letter in "zyx"]
     for array in (values, from_array("a source", values)):
@@ -185,7 +185,9 @@ def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
 
 @pytest.mark.parametrize("target", [(7,), (1,), (7, 9), (5, 1), (4, 6, 8)])
 def test_results_have_the_grid_s_own_axes(target: tuple[int, ...]) -> None:
-    """Checks grids of one to three axes, with any number of planes, rows or cells that are computed at a time."""
+    """Checks that results have the axes of the grid and the right values, for grids of one to three axes. Any number of
+    planes, rows or cells may be computed at a time.
+    """
     values = values_of(tuple(1 if size == 1 else 4 for size in target))
     expected = values
     for axis, size in enumerate(target):
@@ -232,7 +234,9 @@ def test_axes_that_only_one_side_has(
 
 
 def test_a_file_is_fitted_by_its_name_alone(tmp_path: Path) -> None:
-    """Checks texts of the option `--init`: a section with named axes, a profile that becomes layers, and a volume."""
+    """Checks that texts of the option `--init` resample files correctly: a section with named axes, a profile that
+    becomes layers, and a volume.
+    """
     section, profile, volume = values_of((5, 3)), values_of((4,)), values_of((3, 4, 5))
     for name, array in [("s", section), ("p", profile), ("v", volume)]:
         np.save(tmp_path / f"{name}.npy", array)

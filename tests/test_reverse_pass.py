@@ -64,8 +64,8 @@ def run_forward(
 
 @pytest.mark.parametrize(("name", "text"), [one for one in RUNS if one[0] not in NEED_MORE])
 def test_gradients_of_a_run_are_those_of_the_oracle(name: str, text: str, tmp_path: Path) -> None:
-    """Checks the gradients with respect to all static fields, parameters, signals and initial values of a whole run, in
-    float64. The oracle keeps all states in memory."""
+    """Checks that the gradients of a whole run equal the gradients of the oracle, in float64. They are gradients with
+    respect to all static fields, parameters, signals and initial values. The oracle keeps all states in memory."""
     stencil = STENCILS[name]
     sim, seeds = run_forward(stencil, tmp_path, text), seeds_of(stencil, text)
     names = [*all_names(stencil), *seeds]

@@ -151,8 +151,8 @@ def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> Non
 
 @pytest.mark.parametrize("place", [0, 4])
 def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place: int) -> None:
-    """Checks the errors for a flipped bit after the plane in its record. A bit in the checksum is a mismatch. For a bit
-    in the seal, the error says that the plane may belong to another place.
+    """Checks the errors for a flipped bit after the plane in its record. For a bit in the checksum, the error reports a
+    mismatch. For a bit in the seal, the error says that the plane may belong to another place.
     """
     run = Run(tmp_path)
     u = run.turns[0][0]

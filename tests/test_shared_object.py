@@ -140,8 +140,8 @@ def test_damaged_code_is_compiled_again(
 
 
 def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that a cached file is refused if it has replaced another cached file. Its seal covers the name and the
-    kind of the original file."""
+    """Checks that a cached file is refused if it has replaced another cached file. The seal in a file covers the name
+    and the kind that the file had originally."""
     one, two = (shared_object("kernels", [str(number)], Builds(object_file(number))) for number in (1, 2))
     other = shared_object("transports", ["1"], Builds(object_file(2)))
     assert one != two and other.name == one.name

@@ -21,7 +21,7 @@ SLOW = replace(MACHINE, device=StorageRates(1e8, 1e8, 1e8, 0.01, "assumed"))
 
 
 def every(steps: int, problem: Problem, initial: bool = False) -> AcquisitionDemand:
-    """Return snapshots of the whole grid."""
+    """Return the demand for a snapshot of the whole grid after every `steps` steps."""
     nz, ny, nx = problem.shape
     return AcquisitionDemand((SnapshotDemand(steps, 1, nz, ny, nx * problem.item_bytes, initial),))
 

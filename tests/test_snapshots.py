@@ -89,8 +89,8 @@ def test_a_callback_that_would_never_be_called_is_refused(tmp_path: Path) -> Non
 
 
 def test_snapshots_committed_but_not_shown_yet_are_shown_by_repair(tmp_path: Path) -> None:
-    """Checks a power cut between a commit and the update of the metadata. After a repair, readers see the committed
-    snapshots."""
+    """Checks a power cut after a commit and before the update of the metadata for readers. After a repair, readers see
+    the committed snapshots."""
     sim, group = make(tmp_path / "run.oc"), tmp_path / "run.oc" / "snapshots.zarr"
     files = [group / name for name in ("zarr.json", "u/zarr.json", "step/zarr.json", "time/zarr.json")]
     early = [file.read_text() for file in files]
@@ -241,7 +241,8 @@ def test_coarse_snapshots_are_means_of_the_cells(coarsen: Any, tmp_path: Path) -
 
 @pytest.mark.parametrize(("shape", "coarsen"), [((50,), 4), ((30, 41), 4), ((30, 41), (3, 1))], ids=str)
 def test_coarse_snapshots_of_grids_with_fewer_axes(shape: tuple[int, ...], coarsen: Any, tmp_path: Path) -> None:
-    """Checks means on grids of one and two axes, which the engine streams as rows."""
+    """Checks that coarse snapshots have the right means on grids of one and two axes, which the engine streams as rows.
+    """
     sim = oc.Simulation(
         oc.stencils.heat(ndim=len(shape)), shape, directory=tmp_path / "run.oc", memory="1MiB", dtype="float64",
         snapshots=[oc.Snapshots(2), oc.Snapshots(2, coarsen=coarsen, name="coarse")],
@@ -256,8 +257,8 @@ def test_coarse_snapshots_of_grids_with_fewer_axes(shape: tuple[int, ...], coars
 
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
 def test_coarse_snapshots_have_the_centres_of_their_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks the coordinates that xarray shows, also for the smaller groups at the upper sides, and the text of
-    `outcrop info`."""
+    """Checks that the coordinates in xarray are the centres of the groups of cells, even of the smaller groups at the
+    upper sides. `outcrop info` must show the numbers of means and cells."""
     import xarray
 
     box = (slice(4, 40), slice(None), slice(1, None))

@@ -30,7 +30,7 @@ V, DT, H = oc.Field("v"), oc.Parameter("dt", 0.1), oc.Parameter("h", 1.0)
 
 
 def factor_of(scale: SourceFactor, cells: Cells, arrays: State, parameters: dict[str, Any]) -> Any:
-    """Return the factor at cells, for real or complex arrays and parameters."""
+    """Return the factor of a source at the given cells, for real or complex arrays and parameters."""
     found: list[Any] = []
     for operation in scale.program.operations:
         match operation:
@@ -105,8 +105,8 @@ def scaled_run(name: str, text: str, folder: Path, dt: float | None = None) -> t
     ],
 )  # fmt: skip
 def test_gradients_include_the_scales_of_sources(name: str, text: str, tmp_path: Path) -> None:
-    """Checks gradients with respect to all static fields and parameters, in random directions and in the cells of a
-    source."""
+    """Checks that gradients with respect to static fields and parameters equal the reference, in random directions and
+    in the cells of a source."""
     sim, arrays = scaled_run(name, text, tmp_path)
     stencil, rng = sim.stencil, np.random.default_rng(5)
     sim.run(STEPS, progress="none", history=oc.History("all"))

@@ -93,7 +93,7 @@ def test_the_speed_of_a_disk_is_kept_for_its_directory(report: Report, setup: Se
 
 
 def test_a_factor_is_bounded_and_expires(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the limits of a factor, and that it is no longer used after 30 days."""
+    """Checks that a stored factor is limited to a range, and that it is no longer used after 30 days."""
     for given, kept in ((1e-9, measure.MIN_FACTOR), (1e9, measure.MAX_FACTOR), (0.7, 0.7)):
         measure.keep_factor("one", given)
         assert measure.factor_of("one") == kept

@@ -262,8 +262,8 @@ def test_a_wrong_scheme_does_not_count_as_an_equation_that_grows(update: sympy.E
 
 
 def test_a_growing_oscillation_has_a_limit() -> None:
-    """Checks two fields that swing and grow. Forward steps of Euler add growth in proportion to dt. The step is stable
-    as long as the values grow at most twice as fast as the equation."""
+    """Checks two fields that oscillate and grow. The forward steps of Euler's method add growth that is proportional to
+    dt. A step counts as stable as long as the values grow at most twice as fast as the exact solution."""
     swing = own("swing", U[0] + DT * (0.1 * U[0] - W[0]), W[0] + DT * (0.1 * W[0] + U[0]))
     limit = library.stable_limit(swing, {}) or 0
     assert 0.15 < limit < 0.3
@@ -285,7 +285,7 @@ def test_a_growing_oscillation_has_a_limit() -> None:
     ],
 )  # fmt: skip
 def test_a_limit_is_a_sentence(stencil: Stencil, state: dict[str, float], text: str) -> None:
-    """Checks the text about the limit, and the reason if the limit is unknown."""
+    """Checks that the text gives the limit, or the reason why the limit is unknown."""
     assert library.limit_text(stencil, {}, [state]) == text
     assert library.why_unknown(stencil, {}, [state]) == (text.partition("unknown: ")[2])
 

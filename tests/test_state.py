@@ -77,8 +77,8 @@ def test_a_commit_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeyp
 
 
 def test_a_commit_flushes_before_and_after_its_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the order of flushes and renames in a commit. With a wrong order, the manifest may be empty after a power
-    cut.
+    """Checks that a commit flushes the manifest before the rename, and the directory after the rename. With another
+    order, the manifest may be empty after a power cut.
     """
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))

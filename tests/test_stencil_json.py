@@ -225,8 +225,8 @@ def test_bounds_are_named(member: str, value: Any, message: str) -> None:
 
 
 def test_the_largest_offset_stays_within_the_guards_of_the_window() -> None:
-    """Checks that the guard memory around the window is large enough for the largest offset. A kernel may read one
-    64-byte line per cell of the radius beyond a plane.
+    """Checks that the guard memory around the window is large enough for the largest offset. Beyond a plane, a kernel
+    may read one 64-byte line for each cell of its radius.
     """
     from outcrop.plan.memory import GUARD_BYTES
 

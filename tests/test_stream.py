@@ -31,8 +31,8 @@ DRAM = MODES[0]
 
 
 def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the report has a bandwidth for each mode and loop, that all results are correct, and that only a
-    picture remains.
+    """Checks that the report has a bandwidth for each mode and loop, that all results are correct, and that only the
+    figures and the picture remain.
     """
     target, picture = tmp_path / "figures.json", tmp_path / "pictures" / "stream.png"
     arguments = ["-d", str(tmp_path / "new" / "below"), "--json", str(target), "--png", str(picture), "--threads", "2"]

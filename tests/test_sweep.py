@@ -53,7 +53,9 @@ def test_sweeps_are_the_oracles(name: str, dtype: str) -> None:
 
 
 def test_sweeps_work_on_mapped_files(tmp_path: Path) -> None:
-    """Checks a field with two arrays, one in a mapped file and one in DRAM."""
+    """Checks that a sweep gives the bits of the oracle if one array of a field is a mapped file and the other is in
+    DRAM.
+    """
     path = tmp_path / "psi.npy"
     psi, other = oc.array((42, 64), path=path), oc.array((42, 64), tier="dram")
     psi[...] = other[...] = np.random.default_rng(0).random((42, 64))

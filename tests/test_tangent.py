@@ -17,7 +17,9 @@ COLUMNS = [[50.0, x] for x in range(30, 150, 30)]
 
 
 def shot(stencil: oc.Stencil, directory: Path, speed: Any, dtype: str = "float64", **options: Any) -> oc.Simulation:
-    """Return a simulation of a shot at its last step. The tangent of `stencil` also has receivers for the changes."""
+    """Return a simulation of a shot at its last step. If `stencil` is a tangent stencil, further receivers record the
+    changes.
+    """
     fields = [one.name for one in stencil.fields if one.name in ("u", "u_tangent")]
     sim = oc.Simulation(
         stencil, SHAPE, dtype=dtype, directory=directory, memory="4MiB", force=True, spacing=10.0,
@@ -63,8 +65,8 @@ def test_born_traces_and_the_adjoint_pass_the_dot_test(tmp_path: Path, dtype: st
 
 @pytest.mark.parametrize("name", ["v", "dt"])
 def test_traces_change_as_the_tangent_says(tmp_path: Path, name: str) -> None:
-    """Compares the tangent with central differences. Their error is of second order, so it decreases by the factor
-    100."""
+    """Compares the tangent with central differences. The error of central differences is of second order, so it must
+    decrease by the factor 100 if the change is 10 times smaller."""
     equation, (speed, change) = oc.stencils.acoustic(order=4, ndim=2), medium()
     is_field = name == "v"
     params = {"h": 10.0} if is_field else {"h": 10.0, "dt_tangent": 2e-5}
@@ -86,7 +88,9 @@ def test_traces_change_as_the_tangent_says(tmp_path: Path, name: str) -> None:
 
 
 def test_a_source_of_the_change_is_the_change_of_a_source(tmp_path: Path) -> None:
-    """Checks a linear equation, for which the change of u by another source is a run with only this source."""
+    """Checks the tangent of a linear equation with a source of changes. The change of u must equal the u of a run that
+    starts from zeros and has only this source.
+    """
     stencil, values = oc.stencils.heat(ndim=2), np.cos(np.arange(8.0))
     found = []
     for name, own in (("u_tangent", oc.tangent(stencil)), ("u", stencil)):

@@ -1,8 +1,9 @@
 """Taylor tests in ten random directions, for every way to store the states of the forward run.
 
-A gradient comes from a run. The values of the misfit come from the steps in NumPy, in float64. If only every k-th state
-is kept and states are not recomputed, a gradient is k times a sum over every k-th step. Such a gradient is not exact if
-it needs the states, and does not pass the Taylor test. The last tests check the accuracy of such gradients for waves.
+A gradient comes from a run. The misfits for changed inputs come from a solver in NumPy, in float64. If only every k-th
+state is kept and states are not recomputed, a gradient is k times a sum over every k-th step. Such a gradient is not
+exact if it needs the states, and does not pass the Taylor test. The last tests check the accuracy of such gradients for
+waves.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def test_threads_are_spread_over_nodes(machine: str, threads: int, expected: lis
 
 def test_words_for_a_layout() -> None:
     """Checks the text that describes a layout of threads. The text mentions nodes only if threads are on several nodes.
-    It also mentions threads that are not placed.
+    It also says if threads are not placed.
     """
     assert str(discover.ThreadLayout((16,))) == "16 threads"
     assert str(discover.ThreadLayout((8, 8))) == "16 threads on 2 NUMA nodes"

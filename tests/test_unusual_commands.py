@@ -82,8 +82,8 @@ NONSENSE = {
 
 @pytest.mark.parametrize("option", NONSENSE)
 def test_words_nobody_means_are_one_line(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `run` and `plan` refuse wrong options immediately with an error of one line, even very large
-    numbers."""
+    """Checks that `run` and `plan` immediately refuse wrong values of options, such as very large numbers, with an
+    error of one line."""
     for value in NONSENSE[option]:
         refused(changed(option, value), capsys)
         if option != "-d":  # `plan` does not check all paths

@@ -75,7 +75,9 @@ def served(tmp_path: Path) -> Iterator[tuple[oc.Simulation, Client]]:
 
 @needs_neuroglancer
 def test_a_browser_gets_the_cells_that_it_shows(served: tuple[oc.Simulation, Client]) -> None:
-    """Checks blocks of arrays and snapshots, with all cells and with every second or third cell."""
+    """Checks that a browser gets the right blocks of arrays and snapshots, with all cells or with every k-th cell along
+    an axis.
+    """
     sim, client = served
     assert list(client.keys) == ["u", "v", "snapshots/u", "snapshots/coarse/u"]
     u, kept, coarse = sim["u"][...], sim.snapshots["u"][:], sim.snapshots["coarse/u"][:]
@@ -94,8 +96,9 @@ def test_a_browser_gets_the_cells_that_it_shows(served: tuple[oc.Simulation, Cli
 
 @needs_neuroglancer
 def test_new_commits_are_followed(tmp_path: Path) -> None:
-    """Checks the arrays, the snapshots and the position after further steps. The user's choices stay: the program of
-    the colours, the layers, and the position if it is not at the newest snapshot."""
+    """Checks that the server shows the arrays and snapshots of further steps, and moves the position to the newest
+    snapshot. The user's choices must stay: the shader, the layers, and a position that is not at the newest snapshot.
+    """
     sim = make(tmp_path / "run.oc", snapshots=[oc.Snapshots(2), oc.Snapshots(8, name="rare", initial=False)])
     server = view.Server(tmp_path / "run.oc")
     try:
@@ -136,7 +139,7 @@ def test_new_commits_are_followed(tmp_path: Path) -> None:
 
 @needs_neuroglancer
 def test_the_first_snapshots_appear(tmp_path: Path) -> None:
-    """Checks a run that has no snapshots when the server starts."""
+    """Checks that the server also shows the first snapshots of a run that had no snapshots when the server started."""
     sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(8, initial=False))
     server = view.Server(tmp_path / "run.oc")
     try:
@@ -192,8 +195,8 @@ def test_a_browser_draws_all_slices_and_follows_the_run(tmp_path: Path, monkeypa
 
 @needs_neuroglancer
 def test_nothing_else_is_served(served: tuple[oc.Simulation, Client], tmp_path: Path) -> None:
-    """Checks wrong tokens, paths out of the program of the browser, and wrong blocks. A file of the run that was
-    replaced by a link is not followed."""
+    """Checks that the server refuses wrong tokens, paths to files that are not part of the page, and wrong blocks. If a
+    file of the run was replaced by a link, the server must not follow this link."""
     sim, client = served
     key, secret = client.keys["u"], tmp_path / "secret"
     assert client.base.startswith("http://127.0.0.1:")

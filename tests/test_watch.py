@@ -121,8 +121,8 @@ def test_one_summary_has_all_facts(where: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_looking_neither_locks_nor_writes(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that `outcrop watch` only reads files when it looks at a run. It can look while another process holds the
-    lock of the run."""
+    """Checks that `outcrop watch` neither writes nor locks anything when it looks at a run. It must work while another
+    process holds the lock of the run."""
     change(where, target_step=20)
     before = everything_below(where)
 
@@ -172,7 +172,9 @@ def test_each_status_is_recognised(name: str, where: Path) -> None:
 
 
 def test_an_interrupted_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the manifest after Ctrl-C, and that the next call of `run` counts as running again."""
+    """Checks that a run counts as interrupted after Ctrl-C, with its committed step, and as finished after the next
+    call of `run`.
+    """
     sim, run_pass = make_run(tmp_path / "run.oc"), engine_module.Engine.run_pass
 
     def stop(self: Any, index: int, *values: Any) -> Any:
@@ -300,7 +302,9 @@ def test_a_run_without_values_waits(tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_only_initial_values_is_not_finished(tmp_path: Path) -> None:
-    """Checks the status between the first assignment and the first call of `run`, which a live page must survive."""
+    """Checks the status between the first assignment and the first call of `run`. The run must not count as finished,
+    because a live page would then end.
+    """
     make_run(tmp_path / "run.oc")
     found = Watcher(tmp_path / "run.oc").look()
     assert found.status == NOT_STARTED and "not started: step 0; it has initial values" in "\n".join(page(found))
@@ -309,7 +313,8 @@ def test_a_run_that_has_only_initial_values_is_not_finished(tmp_path: Path) -> N
 def test_without_a_terminal_each_commit_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks the lines for a run that does not exist yet, takes steps, stops, is damaged for a moment, and ends."""
+    """Checks the printed lines while a run does not exist yet, takes steps, stops, is damaged for a moment, and ends.
+    """
     where, runs = tmp_path / "run.oc", []
     manifest = where / "manifest.json"
 
@@ -505,7 +510,9 @@ def ask(where: Path) -> Iterator[Callable[..., tuple[http.client.HTTPResponse, b
 
 
 def test_the_page_in_a_browser(ask: Callable[..., Any], where: Path) -> None:
-    """Checks the addresses of the page, the slices, and requests that must be refused."""
+    """Checks that the server of the page answers each of its addresses, draws slices with the right colours, and
+    refuses wrong requests.
+    """
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
     from matplotlib.image import imread

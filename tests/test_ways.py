@@ -103,7 +103,9 @@ def test_a_full_disk_keeps_fewer_states() -> None:
 
 
 def test_a_very_small_disk_repeats_parts_of_the_forward_run(tmp_path: Path) -> None:
-    """Checks the ways that keep fewer states than the adjoint run needs. Also checks the gradient of the chosen way."""
+    """Checks that the ways with too few states on a small disk repeat parts of the forward run. The gradient must have
+    the same bits as on a large disk.
+    """
     choice = chosen(1e11, "3MiB", limit=2 << 20)
     limited = [one for one in choice.ways if one.way.repeated_steps]
     assert limited and all(one.way.every > 1 and one.way.states == 2 for one in limited)

@@ -41,8 +41,8 @@ State = dict[str, Any]
 
 
 def coupled() -> Stencil:
-    """Return a stencil of two stages. The first stage updates a wave from neighbours of the field of the second
-    stage."""
+    """Return a stencil of two stages. The first stage updates the wave u, and reads w at neighbouring cells. The second
+    stage updates w."""
     u, w = oc.Field("u"), oc.Field("w")
     near = [(1, 0, 0), (0, -1, 0), (0, 0, 1)]
     return Stencil(
@@ -103,8 +103,8 @@ def make(path: Path, stencil: Stencil, first: State, **options: Any) -> oc.Simul
 def test_whole_states_have_the_bits_of_the_oracle(
     name: str, boundary: str, plan: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Checks the newest and the previous values of each state, with stencils of one and several stages. The history
-    continues with further calls of `run`."""
+    """Checks that the newest and the previous values of each state have the bits of the oracle, with stencils of one
+    and several stages. Later calls of `run` continue the history."""
     stencil = find(name)
     first = start(stencil, {3: (23, 29, 21), 2: (33, 31), 1: (57,)}[stencil.ndim])
     sim = make(tmp_path / "run.oc", stencil, first, boundary=boundary, **plan)

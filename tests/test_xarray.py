@@ -50,7 +50,9 @@ def test_a_dataset_has_the_fields_coordinates_and_attributes(run: oc.Simulation)
 
 
 def test_snapshots_and_traces_are_groups(run: oc.Simulation) -> None:
-    """Checks the groups, their coordinates, and that they do not change when the run goes on."""
+    """Checks that snapshots and traces are groups with the right coordinates. The opened groups must not change when
+    the run computes further steps.
+    """
     groups = xarray.open_groups(run.directory, engine="outcrop")
     assert list(groups) == ["/", "/snapshots", "/snapshots/side", "/traces"]
     side, traces = opened(run, group="snapshots/side"), opened(run, group="/traces")
@@ -69,7 +71,9 @@ def test_snapshots_and_traces_are_groups(run: oc.Simulation) -> None:
 
 
 def test_only_the_planes_that_are_needed_are_read(run: oc.Simulation) -> None:
-    """Damages one plane. Checks that other planes can be read, and that a read of the damaged plane is refused."""
+    """Damages one plane. Checks that reads of other planes work, and that a read of one cell of the damaged plane
+    raises an error.
+    """
     state = open_state(run.directory)
     with open(str(state.current_files_of("u")[0]), "r+b") as file:
         file.seek(3 * state.layout.record_bytes)
@@ -83,7 +87,9 @@ def test_only_the_planes_that_are_needed_are_read(run: oc.Simulation) -> None:
 
 
 def test_dask_reads_chunks_in_threads_and_other_processes(run: oc.Simulation) -> None:
-    """Checks chunks of several planes, reads from several threads, and a dataset that was pickled."""
+    """Checks that values are right in chunks of several planes, in reads from several threads, and in a dataset that
+    was pickled.
+    """
     pytest.importorskip("dask")
     u = run["u"][...]
     data = opened(run, chunks={"z": 4})
@@ -111,7 +117,7 @@ def test_a_dataset_is_of_one_generation(run: oc.Simulation, tmp_path: Path) -> N
 
 
 def test_names_of_axes_and_missing_runs_are_refused(tmp_path: Path) -> None:
-    """Checks a field with the name of an axis, a directory without a run, and a URL."""
+    """Checks that a field with the name of an axis, a directory without a run, and a URL are refused."""
     x = oc.Field("x")
     sim = oc.Simulation(oc.Stencil("names", {x: x[0, 1]}), (4, 5), directory=tmp_path / "run.oc", memory="1MiB")
     sim["x"] = 1.0
@@ -127,8 +133,8 @@ def test_names_of_axes_and_missing_runs_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_without_spacing_has_the_numbers_of_its_cells(tmp_path: Path) -> None:
-    """Checks the statement of the documents about a run without spacing. The backend `outcrop` of xarray shows the
-    numbers of the cells as coordinates, and other Zarr programs show no coordinates."""
+    """Checks what the documents say about a run without spacing: the backend `outcrop` of xarray shows the numbers of
+    the cells as coordinates, and other Zarr programs show no coordinates."""
     sim = oc.Simulation("heat2", (4, 5, 6), directory=tmp_path / "run.oc", memory="1MiB")
     sim["u"] = (u := np.random.default_rng(4).random((4, 5, 6), "float32"))
     data = opened(sim)

@@ -1,4 +1,4 @@
-// Python bindings of aggregation. Functions that may wait for other ranks or for storage release the GIL.
+// Python bindings of aggregation. A function releases the GIL if it may wait for other ranks or for storage.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
@@ -68,8 +68,8 @@ Distances to_distances(nb::handle python) {
 
 // --- plans and files -------------------------------------------------------------------------------------------------
 
-// Holds a plan of the core for Python. If the program does not use MPI, this object also owns a transport with one
-// rank.
+// A plan of the C++ core, as Python sees it. If the program does not use MPI, this object also owns a transport with
+// one rank.
 struct BoundPlan {
   std::unique_ptr<ThreadRanks> alone;
   std::string library;
@@ -374,8 +374,8 @@ Target to_target(nb::handle python) {
           get<bool>(python, "is_shared")};
 }
 
-// Converts a machine that Python code has checked. The result reads distances from `python`, so `python` must outlive
-// the result.
+// Converts the description of a machine, which Python code has already checked. The result reads distances from
+// `python`, so `python` must outlive the result.
 Machine to_machine(nb::handle python) {
   Machine machine;
   machine.node_of_rank = to_vector(get<Array<std::uint32_t>>(python, "node_of_rank"));

@@ -1,4 +1,4 @@
-"""Random patterns of access for tests of aggregation. A pattern gives the place in the file of each byte of memory.
+"""Random patterns of access for tests of aggregation. For each byte of memory, a pattern gives its place in the file.
 
 Ranks with the same seed make the same pattern. Each byte of the file belongs to at most one rank. A pattern has a list
 of variables for each rank. The bytes of a variable are contiguous ranges in any order, one block in each record, or a

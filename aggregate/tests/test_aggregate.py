@@ -22,8 +22,8 @@ GIB = 2**30
 
 @pytest.mark.parametrize("seed", range(12))
 def test_files_are_what_numpy_would_write(tmp_path: Path, seed: int) -> None:
-    """Write contiguous ranges, records and subarrays with small buffers, at several bases. Read the values back into
-    other arrays, and compare the arrays.
+    """Check that contiguous ranges, records and subarrays are written correctly with small buffers, at several bases.
+    When they are read back into other arrays, their values must be the same.
     """
     mine = pattern(seed, 1)[0]
     plan = agg.declare(None, [one.extents for one in mine], target=tmp_path, buffer=4096, buffers=2 + seed % 3)
@@ -46,8 +46,8 @@ def one_array(tmp_path: Path, **settings: Any) -> tuple[agg.Plan, np.ndarray]:
 
 
 def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
-    """Begin more requests than may be active at the same time. Each request must keep its array, because the caller
-    keeps no reference to it.
+    """Check that a program may begin more requests than can be active at the same time. Each request must keep its
+    array, because the caller keeps no reference to this array.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -65,8 +65,8 @@ def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
 
 
 def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
-    """Delete the last references to a request and its array before the request has ended. The library must keep the
-    array until its bytes are written.
+    """Check a request that has not ended when the program deletes its last references to the request and to the array.
+    The library must keep the array until its bytes are written.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -75,7 +75,8 @@ def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
 
 
 def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
-    """Check offsets beyond 4 GiB, both in an extent and in the base. The test writes a file with holes."""
+    """Check that offsets beyond 4 GiB are right, both in an extent and in the base. The test writes a file with holes.
+    """
     values = np.arange(1000, dtype=np.uint16)
     plan = agg.declare(None, [agg.strided(5 * GIB + 3, 1000, 2, 5)], target=tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -113,8 +114,8 @@ READ_ONLY.flags.writeable = False
     ],
 )
 def test_wrong_arrays_are_named(tmp_path: Path, arrays: Any, line: str) -> None:
-    """Pass unsuitable arrays. The error is one line with the name of the variable. Nothing is read, and the file can
-    still be used.
+    """Check that unsuitable arrays are refused. The error is one line with the name of the variable. Nothing is read,
+    and the file can still be used.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -217,8 +218,8 @@ def one() -> list[agg.Extent]:
 
 
 def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
-    """Check the text of explain(). It gives rank, tier and predicted seconds, and the measured times if there were
-    steps.
+    """Check the text of explain(). The text must give the rank, the tier and the predicted seconds, and after a step
+    also the measured seconds.
     """
     nbytes = 2**22
     plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB", own_run_bytes=0)
@@ -280,8 +281,8 @@ with agg.create("full", plan, way="buffered") as file:
 
 
 def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> None:
-    """Use a file after its plan is closed. The call raises an error of one line, because ranks can no longer transfer
-    bytes. The file may be closed a second time, even after the plan is closed.
+    """Check the use of a file after its plan is closed. Calls that need the plan raise an error, because ranks can no
+    longer transfer bytes. A file that is already closed may be closed again.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "closed", plan) as closed:
@@ -307,8 +308,8 @@ def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> No
 
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    """Write beyond the limit on file sizes. The error names the rank, the file and the offset in one line. The file can
-    still be used and closed.
+    """Check the error for a write beyond the system's limit on file sizes. The error is one line that names the rank,
+    the file and the offset. The file can still be used and closed.
     """
     done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, cwd=tmp_path, timeout=100)
     assert done.returncode == 0, done.stderr
@@ -343,8 +344,8 @@ def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_left_by_an_exception_is_closed(tmp_path: Path) -> None:
-    """Stage a step in one process, and then raise an exception. The step must be in the file after the process has
-    ended."""
+    """Check that a staged step is copied to the file, and the file is closed, if an exception ends the `with` block of
+    the file."""
     plan, values = one_array(tmp_path)
     (tmp_path / "stage").mkdir()
     with pytest.raises(ValueError, match="mine"), agg.create(tmp_path / "file", plan, stage=tmp_path / "stage") as file:
@@ -368,8 +369,8 @@ def test_plans_for_reading_are_made_by_settings_too(tmp_path: Path, monkeypatch:
 
 
 def test_files_of_nodes_are_merged(tmp_path: Path) -> None:
-    """Merge the files of all nodes by the function merge() and by the command `outcrop agg merge`. The merged file has
-    every byte, and the command prints the number of bytes.
+    """Check two ways to merge the files of all nodes: the function merge() and the command `outcrop agg merge`. The
+    merged file must have every byte, and the command must print the number of bytes.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan, node_files=True) as file:

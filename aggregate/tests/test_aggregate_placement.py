@@ -76,7 +76,9 @@ def test_ladder_of_capacities(room: tuple[int, int, int], tier: str) -> None:
 
 
 def test_no_room_is_one_line() -> None:
-    """Request more memory than any tier has. The error names the requested memory and a remedy, in one line."""
+    """Check the error for buffers that need more memory than any tier has. The error names this memory and a remedy, in
+    one line.
+    """
     with pytest.raises(InputError, match=r"buffers of 2 x 128 MiB .* room for 0 .* give smaller buffers"):
         place(machine((0, 0, 255 * MB)), BYTES, 1, OPTIONS)
 
@@ -114,8 +116,8 @@ def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
 
 
 def test_local_targets_and_shared_memory_change_the_prediction() -> None:
-    """Check two predictions. A device in each node is faster than a shared device. One message from each node is faster
-    than one message from each rank.
+    """Check that the predicted time is shorter with a device in each node than with a shared device. One message from
+    each node must also be faster than one message from each rank, unless the shared memory of the node is slow.
     """
     four = np.repeat(np.arange(4), 4)
     tallies = Tallies.of(np.zeros(16), np.arange(16), np.full(16, 4 * MB))
@@ -133,7 +135,7 @@ def test_local_targets_and_shared_memory_change_the_prediction() -> None:
 
 
 def test_distances_of_the_wrong_length_are_refused() -> None:
-    """Give distances with fewer values than nodes. The core must raise an error and not read beyond the values."""
+    """Check that the core refuses distances with fewer values than nodes. It must not read beyond these values."""
     wrong = Machine(np.arange(4), TableDistances(np.zeros((4, 3))), np.ones(4), TIERS, np.full((4, 3), GB))
     with pytest.raises(InputError, match="node 0 has distances to 3 nodes; there are 4"):
         place(wrong, BYTES, 1, OPTIONS)

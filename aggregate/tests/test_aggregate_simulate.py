@@ -191,7 +191,7 @@ def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate a synthetic hwloc machine with HBM and DRAM. Buffers that do not fit into HBM must go to DRAM."""
+    """Check that buffers go to DRAM if they do not fit into HBM, on a simulated machine that hwloc describes."""
     if not _core.has_hwloc():
         pytest.skip("built without hwloc")
     text = machine(Node(64 << 30, "", 90_000, 90_000, 100), Node(1 << 30, "HBM", 200_000, 200_000, 130))
@@ -311,7 +311,7 @@ def test_the_environment_holds_in_simulations_too(
 
 
 def test_as_many_ranks_as_a_large_machine_has() -> None:
-    """Simulate a machine with 16,384 ranks. No rank may be placed twice."""
+    """Check a placement on a simulated machine with 16,384 ranks. No rank may be the aggregator of two domains."""
     on = scenario("dragonfly", 512, 32)
     (simulated,) = simulate(on, make_patterns("s3d", on.ranks))
     chosen = simulated.rows[0].placement

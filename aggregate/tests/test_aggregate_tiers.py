@@ -86,8 +86,8 @@ def test_own_runs_have_their_buffers_on_the_tier_asked_for(tmp_path: Path) -> No
 
 
 def test_a_tier_that_is_not_here_is_left_out(tmp_path: Path) -> None:
-    """Describe a tier that does not exist. explain() must say why the tier is not used. A request for the tier raises
-    an error.
+    """Check a machine file with a tier that does not exist. explain() must say why the tier is not used, and a request
+    for the tier must raise an error.
     """
     gone = table("fast", "nvme", 9e12, "1GiB", f'directory = "{tmp_path / "gone"}"')
     machine = machine_file(tmp_path, table("dram", "dram", 9e9, "1GiB"), gone)
@@ -108,8 +108,8 @@ def test_machine_files_are_refused_with_their_line(tmp_path: Path) -> None:
 
 
 def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) -> None:
-    """Make the text that describes the tiers of this machine, and parse the text. The names, free bytes and figures of
-    the tiers must not change.
+    """Check the text that describes the tiers of this machine. After the text is parsed, the tiers must still have the
+    same names, free bytes and figures.
     """
     tiers = [tier for tier in find_tiers() if tier.free_bytes and tier.kind != "pfs"]
     listed, _ = _aggregate.parse_node(machine_text(tiers, tmp_path), "machine")
@@ -203,8 +203,8 @@ os._exit(9)
 
 
 def test_what_a_killed_run_has_staged_is_found_by_the_next_whatever_it_decides(tmp_path: Path) -> None:
-    """Kill a run that has staged a step. The next run stages its own steps on the same tier, on another tier, or not at
-    all. In each case, it must find the step of the killed run.
+    """Check that the next run finds the step that a killed run has staged, even if the next run decides not to stage
+    its own steps.
     """
     machine = staged_machine(tmp_path)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(machine)], timeout=60)

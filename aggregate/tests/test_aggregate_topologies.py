@@ -78,7 +78,8 @@ def test_fat_tree() -> None:
 
 
 def test_dragonfly() -> None:
-    """Check the distances between nodes of the same switch, of the same group, and of different groups."""
+    """Check that the distances are right between nodes of the same switch, of the same group, and of different groups.
+    """
     topology = make_topology("dragonfly:2x2", 8, 1)
     assert topology.distances.row(0).tolist() == [0, 2, 3, 3, 5, 5, 5, 5]
     assert topology.distances.row(5).tolist() == [5, 5, 5, 5, 2, 0, 3, 3]

@@ -26,17 +26,17 @@ def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environm
 
 @pytest.mark.parametrize(("ranks", "seeds"), [(1, (0, 4)), (3, (10, 18)), (4, (20, 28)), (16, (30, 33))])
 def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tuple[int, int]) -> None:
-    """Write random patterns in three steps and read them back. The first step is complete before the other two steps
-    begin. These two steps are transferred at the same time, and one of them begins at 5 GiB. The number of aggregators
-    varies.
+    """Check random patterns that are written in three steps and read back, with several numbers of aggregators. The
+    first step is complete before the other two steps begin. These two steps are transferred at the same time, and one
+    of them begins at 5 GiB.
     """
     ranks_do(ranks, "patterns", tmp_path, *seeds)
 
 
 @pytest.mark.parametrize(("ranks", "on_node"), [(2, 1), (5, 2), (8, 3)])
 def test_files_are_the_same_whatever_carries_bytes_between_nodes(tmp_path: Path, ranks: int, on_node: int) -> None:
-    """Write and read random patterns on simulated nodes. Between nodes, bytes are sent as messages or fetched from MPI
-    windows.
+    """Check that random patterns are written and read correctly on simulated nodes. Between nodes, bytes are sent as
+    messages or fetched from MPI windows.
     """
     ranks_do(ranks, "patterns", tmp_path, 40, 44, *TRANSPORTS, RANKS_ON_NODE=str(on_node))
 
@@ -67,13 +67,15 @@ def test_files_are_the_same_where_ranks_of_a_node_send_as_one(tmp_path: Path, ra
 
 
 def test_overlaps_name_both_ranks(tmp_path: Path) -> None:
-    """Let two ranks declare the same byte. All ranks must get an error that names the byte and both ranks."""
+    """Check that all ranks get an error if two ranks declare the same byte. The error names the byte and both ranks."""
     (line,) = ranks_do(4, "overlap", tmp_path)
     assert "overlap at byte 270" in line and "ranks 2 and 3" in line
 
 
 def test_what_one_rank_declares_wrong_is_raised_on_all(tmp_path: Path) -> None:
-    """Let one rank declare wrong extents or settings. All ranks must get the error, and no rank may wait forever."""
+    """Check that all ranks get an error, and that no rank waits forever, if one rank declares wrong extents or
+    settings.
+    """
     lines = ranks_do(3, "wrong_extents", tmp_path)
     assert len(lines) == 3
     assert "rank 2: variable u" in lines[0] and "different settings" in lines[1] and "tape" in lines[2]
@@ -92,7 +94,7 @@ def test_a_full_disk_is_told_to_all(tmp_path: Path) -> None:
 
 
 def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
-    """Raise an exception on one rank while a file is open. This rank must end without waiting for the other ranks."""
+    """Check that a rank does not wait for the other ranks if its program raises an exception while a file is open."""
     program = [sys.executable, "-m", "mpi4py", str(PROGRAM), "own_error", str(tmp_path)]
     done = mpirun(3, *program, seconds=60)
     assert done.returncode != 0
@@ -100,7 +102,7 @@ def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_told_to_all(tmp_path: Path) -> None:
-    """Open a missing file. All ranks must get an error that names the file."""
+    """Check that all ranks get an error that names the file if they open a missing file."""
     (line,) = ranks_do(3, "missing", tmp_path)
     assert "nowhere" in line
 

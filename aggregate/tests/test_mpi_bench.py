@@ -63,8 +63,8 @@ def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Pa
 
 
 def test_no_byte_of_another_turn_is_taken_for_right() -> None:
-    """Check that the comparison finds every wrong byte. All expected bytes differ from the bytes of the previous turn,
-    and from the bytes in memory before a read.
+    """Check that the comparison finds every wrong byte. For this, each expected byte must differ from the byte that was
+    expected at its place in the previous turn. It must also differ from the byte that is in memory before the read.
     """
     contents = Contents(make_kernel("hacc-aos", 2, 1, 1000), 1)
     before = contents.stamped(7).copy()
@@ -170,8 +170,8 @@ def test_medians_are_compared_with_the_fastest_other_way() -> None:
 
 
 def test_programs_that_took_turns_make_one_table() -> None:
-    """Check that each way has the figures of its program. If another way is faster than Outcrop, a remark names this
-    way and the limit of Outcrop.
+    """Check that one table has the figures of all ways, which several programs have measured. If another way is faster
+    than Outcrop, a remark names this way, and says how much of Outcrop's time storage and copying take.
     """
     slow = record("outcrop", "read-cold", 2.0, cached=0.5, seconds=2.0, seconds_storage=1.8, seconds_copying=0.4)
     first = program(("outcrop",), [slow, record("outcrop", "write", 1.0)])
@@ -193,8 +193,8 @@ def test_programs_that_took_turns_make_one_table() -> None:
 
 
 def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
-    """Check that a new file is in the page cache. After its pages are dropped, no page of the file may be in the cache.
-    So a cold read reads from the device.
+    """Check that a new file is in the page cache. After the pages of the file are dropped, none of them may be in the
+    cache. So a cold read gets its bytes from the device.
     """
     path = tmp_path / "file"
     path.write_bytes(np.random.default_rng(1).bytes(1 << 20))
@@ -234,7 +234,9 @@ def test_bad_input_is_one_line(
 
 
 def test_workloads_have_the_names_of_simulations() -> None:
-    """Check that the name of a workload means one kernel, both layouts of HACC-IO, or all kernels."""
+    """Check which kernels the name of a workload selects: `s3d` selects one kernel, `hacc` both layouts of HACC-IO, and
+    `all` every kernel.
+    """
     for name, kernels in (("s3d", ("s3d",)), ("hacc", ("hacc-aos", "hacc-soa")), ("all", tuple(KERNELS))):
         assert BenchRequest(Path(), workload=name).job().workloads == kernels
 
@@ -258,8 +260,8 @@ def check(figures: dict[str, Any], ranks: int, turns: int) -> None:
 
 
 def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
-    """Measure all ways, kernels and modes at a small size with the installed MPI. The benchmark must print one table
-    and leave no files.
+    """Check that the benchmark measures all ways, kernels and modes with the installed MPI, at a small size. It must
+    leave only the files with the figures and the picture.
     """
     target, picture = tmp_path / "figures.json", tmp_path / "bench.png"
     command = ["agg", "bench", "-d", str(tmp_path / "new" / "below"), "--size", "8KiB", "--turns", "2"]

@@ -118,8 +118,8 @@ def read_when_free(program: str, environment: dict[str, str], *files: str) -> st
 
 
 def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_path: Path) -> None:
-    """Kill one rank by kill -9. All ranks must end. The next run must find every step whose write had returned before
-    the kill.
+    """Check a run in which one rank is killed by kill -9. All ranks must end. The next run must find every step whose
+    write had returned before the kill.
     """
     program = str(tmp_path / "staged_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "staged_program.c"), *flags_of(prefix), "-o", program)
@@ -138,8 +138,8 @@ def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_p
 
 
 def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix: Path, tmp_path: Path) -> None:
-    """Give one rank an invalid environment variable, as a launcher may do. All ranks must get the error, and no rank
-    may wait forever.
+    """Check that all ranks get an error, and that no rank waits forever, if only one rank has an environment variable
+    with a setting. A launcher may cause this.
     """
     program = str(tmp_path / "c_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", program)
@@ -151,7 +151,9 @@ def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix
 
 
 def test_fortran_programs_have_a_module(prefix: Path, tmp_path: Path) -> None:
-    """The Fortran module is compiled together with each program, so that any Fortran compiler can be used."""
+    """Check that a Fortran program can use the module of the library. The module is compiled together with each
+    program, so that any Fortran compiler can be used.
+    """
     module = prefix / "include" / "outcrop_aggregate.f90"
     sources = [str(module), str(PROGRAMS / "fortran_program.f90")]
     program = tmp_path / "fortran_program"
@@ -237,8 +239,8 @@ def test_c_and_python_place_alike(
 
 
 def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path: Path) -> None:
-    """Run a C program without a machine file. The text of the plan must say that the memory was measured, and must name
-    the assumed target. If a given machine file is missing, all ranks must get an error.
+    """Check a C program without a machine file. The text of the plan must say that the memory was measured, and that
+    the figures of the target are assumed. If a given machine file is missing, all ranks must get an error.
     """
     done = mpirun(2, placed_program, str(tmp_path / "file"), "100", "1000")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -72,8 +72,8 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
 
 
 def test_every_rank_gets_a_transport_over_its_mpi(first_run: FirstRun) -> None:
-    """Check the number, the node and the MPI library of each rank. After the run, the cache contains only the compiled
-    transport. The next run must use this transport.
+    """Check that each rank has the right number, node and MPI library. After the run, the cache contains only the
+    compiled transport. The next run must use this transport.
     """
     lines = first_run.text.strip().splitlines()
     assert [line.split()[0] for line in lines] == ["0", "1", "2"]
@@ -98,12 +98,13 @@ def refused(
 
 @pytest.mark.parametrize("communicator", ["MPI.COMM_NULL", "object()", "MPI.COMM_WORLD.Get_group()"])
 def test_what_is_no_communicator_is_refused(communicator: str) -> None:
-    """Pass an object that is not a communicator. The error is one line, and MPI does not crash."""
+    """Check that an object that is not an intracommunicator is refused. The error is one line, and MPI does not crash.
+    """
     assert "intracommunicator" in refused(communicator=communicator)
 
 
 def test_missing_compilers_are_told_on_all_ranks(tmp_path: Path) -> None:
-    """Hide the compiler on one rank. No other rank may wait for this rank. The error line must say what to install."""
+    """Check the error if no C++ compiler is found. All ranks must get an error, and its line says what to install."""
     before = (
         "import importlib.util, shutil\n"
         "import outcrop.aggregate.ranks\n"
@@ -146,8 +147,8 @@ def runs_here() -> str:
 
 
 def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
-    """Use a compiler wrapper that finds the headers of another MPI, with which the transport would crash. The error
-    must name both MPIs and the compiler wrapper.
+    """Check that headers of another MPI are refused, because a transport that is compiled with these headers would
+    crash. The error must name both MPIs and the compiler wrapper that has found the headers.
     """
     own = runs_here()
     wrapper = fake_mpicc(tmp_path, OTHERS[own])
@@ -167,13 +168,17 @@ def test_headers_that_fit_are_found_behind_those_that_do_not(first_run: FirstRun
 
 
 def test_missing_headers_are_told(tmp_path: Path) -> None:
-    """Hide all headers. The error names the MPI whose headers are missing, and says what to do."""
+    """Check the error if no headers of MPI are found. The error names the MPI whose headers are missing, and says what
+    to do.
+    """
     line = refused(before=ONLY_THIS_WRAPPER, environment={"MPICC": "", "XDG_CACHE_HOME": str(tmp_path)})
     assert "no mpi.h found for" in line and "MPICC" in line
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """Use a cache folder that cannot be made. The error names the folder, and the variable that sets another folder."""
+    """Check the error for a cache folder that cannot be made. The error names the folder, and the variable that sets
+    another folder.
+    """
     (tmp_path / "file").touch()
     line = refused(environment={"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert str(tmp_path / "file") in line and "XDG_CACHE_HOME" in line

@@ -35,8 +35,8 @@ def first_step_is_whole(folder: Path) -> None:
 @pytest.mark.parametrize("on_node", [RANKS, 2])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) -> None:
-    """Kill a rank. The other ranks must end, either by an error that names the killed rank, or because mpirun ends
-    them. The ranks are on one node or on several nodes.
+    """Check that the other ranks end after one rank is killed. They end by an error that names the killed rank, or
+    because mpirun ends them. The ranks are on one node or on several nodes.
     """
     kill_one(tmp_path, whom, RANKS_ON_NODE=str(on_node))
     first_step_is_whole(tmp_path)
@@ -56,8 +56,8 @@ def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """Kill a rank. Ranks of other nodes cannot notice that this rank has ended, so the setting seconds_most must limit
-    the time for which they wait."""
+    """Check that the setting seconds_most limits the time for which ranks wait for a killed rank. Ranks of other nodes
+    need this limit, because they cannot notice that the rank has ended."""
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom, RANKS_ON_NODE="2", OUTCROP_AGG_SECONDS_MOST="3")
     told = [path.read_text() for path in tmp_path.glob("told-*")]
@@ -72,8 +72,8 @@ def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
 def test_ranks_notice_by_themselves_who_has_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """Kill a rank under an mpirun that does not end the other ranks. All ranks of the node must get an error that names
-    the killed rank.
+    """Check that all ranks of a node get an error that names the killed rank, even if mpirun does not end the ranks
+    after a kill.
     """
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom)
@@ -88,8 +88,8 @@ def test_ranks_notice_by_themselves_who_has_been_killed(
 @pytest.mark.parametrize("how", ["stopped", "asleep"])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_stuck_rank_does_not_keep_the_others(tmp_path: Path, whom: str, how: str, on_node: int) -> None:
-    """Stop one rank, or let it sleep. The rank is alive, so only the setting seconds_most ends the waiting of the other
-    ranks.
+    """Check that ranks do not wait forever for a rank that is stopped or sleeps. This rank is alive, so only the
+    setting seconds_most ends the waiting of the other ranks.
     """
     environment = {"RANKS_ON_NODE": str(on_node), "OUTCROP_AGG_SECONDS_MOST": "2"}
     done = mpirun(

@@ -10,7 +10,9 @@ from mpi_programs import build_with_mpi, mpirun
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_the_transport_keeps_the_contract(ranks: int) -> None:
-    """Run the cases in aggregate/tests/core/transport_contract.cpp. Some runs have more ranks than cores."""
+    """Check the transport with the test cases in aggregate/tests/core/transport_contract.cpp. Some runs have more ranks
+    than cores.
+    """
     folder = build_with_mpi("outcrop_mpi_transport_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_transport_test"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -18,8 +20,8 @@ def test_the_transport_keeps_the_contract(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_fetched_messages_keep_the_contract(ranks: int) -> None:
-    """Run the same cases with one-sided messages. If MPI windows do not work, the transport must notice this and send
-    ordinary messages.
+    """Check one-sided messages with the same test cases. If MPI windows do not work, the transport must notice this and
+    send ordinary messages.
     """
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_one_sided_test"))
@@ -27,8 +29,8 @@ def test_fetched_messages_keep_the_contract(ranks: int) -> None:
 
 
 def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
-    """Simulate a call of MPI that never returns. The program must end, and the last line of its output must name the
-    setting to leave out.
+    """Check that the program ends if a call of MPI never returns. The last line of its output must name the setting
+    that the user should leave out.
     """
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "hang", seconds=60)
@@ -37,7 +39,7 @@ def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
 
 
 def test_transfers_that_never_end_are_noticed() -> None:
-    """Simulate one-sided transfers that never end. The transport must notice this and send ordinary messages."""
+    """Check that the transport notices one-sided transfers that never end, and then sends ordinary messages."""
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "never", seconds=60)
     assert "noticed" in done.stderr and "were not noticed" not in done.stderr, done.stderr

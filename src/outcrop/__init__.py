@@ -46,7 +46,7 @@ __all__ = [
 ]  # fmt: skip
 __version__ = "0.1.0"
 
-getLogger("outcrop").addHandler(NullHandler())  # without a handler of the user's program, messages are not shown
+getLogger("outcrop").addHandler(NullHandler())  # messages are shown only if the user's program adds a handler
 
 # Modules are imported on the first use of a name, so that `outcrop --help` and `outcrop info` load neither NumPy nor
 # SymPy.
@@ -84,7 +84,7 @@ def __getattr__(name: str) -> object:
 
 
 def _compiled(name: str) -> ModuleType:
-    """Return an extension module. Raises ImportError with the reason, if the module is missing."""
+    """Return the extension module `name`. If the module is missing, raises ImportError with the reason."""
     try:
         return import_module(f"outcrop.{name}")
     except ModuleNotFoundError as error:

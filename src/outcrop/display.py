@@ -1,7 +1,7 @@
 """Show objects as short text, and as HTML in notebooks.
 
-All texts can come from a run of a stranger. Therefore the HTML is escaped, and its size is bounded. The functions read
-no files, so they also work for a run that was removed.
+Each text can come from a run that an unknown person has made. Therefore the HTML is escaped, and its size is bounded.
+The functions read no files, so they also work for a run that was removed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def escaped(text: object, max_length: int = MAX_CELL) -> str:
 
 
 def joined(names: Sequence[object], max_names: int = 12) -> str:
-    """Return names with commas between them. If there are more than `max_names`, the rest is only counted."""
+    """Return names with commas between them. If there are more than `max_names` names, the text gives only the number
+    of the other names."""
     shown = ", ".join(str(one) for one in names[:max_names])
     return shown if len(names) <= max_names else f"{shown} and {len(names) - max_names} more"
 

@@ -42,8 +42,8 @@ MAX_TEXT_BYTES = 256 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
-"""`hold` repeats its attempts to get the lock during 0.2 s. Another process may have the lock for a shorter time,
-because it checks whether the directory is in use."""
+"""`hold` repeats its attempts to get the lock during 0.2 s. Another process may have the lock for a shorter time. This
+other process then only checks whether the directory is in use."""
 
 
 class System:
@@ -352,8 +352,8 @@ class Directory:
                 assert part not in ("", ".", ".."), name
                 with self._named(name):
                     inner = self._system.open(part, _FOLDER | _INSIDE, dir_fd=handle)
-                # Change `handle` before the close. With the opposite order, a Ctrl-C between the two statements would
-                # cause the cleanup to close the same descriptor twice.
+                # Change `handle` before the close. In the opposite order, a Ctrl-C between the two statements would
+                # cause the cleanup to close a descriptor twice.
                 outer, handle = handle, inner
                 if outer != self.handle:
                     self._system.close(outer)

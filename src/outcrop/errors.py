@@ -65,8 +65,8 @@ def os_errors_as(kind: type[OutcropError], what: str, names_file: bool = False) 
 
 
 def without_mpi(error: Exception) -> InputError:
-    """Return the error of a program that needs several ranks. `error` is the exception that `from mpi4py import MPI`
-    has raised. The message names the package to install."""
+    """Return the error for a program that needs several ranks, but cannot use MPI. `error` is the exception that
+    `from mpi4py import MPI` has raised. The message names the package to install."""
     if isinstance(error, ModuleNotFoundError) and error.name == "mpi4py":
         return InputError("several ranks need mpi4py, which is not installed: pip install 'outcrop[mpi]'")
     first = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -57,8 +57,8 @@ def as_place(given: object, name: str) -> Path:
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Return True if a path leads to an object. Raises InputError if the system cannot tell. Reasons are a loop of
-    links, a name that is too long, or a folder that this user may not search."""
+    """Return True if a file, a folder or another object exists at a path. Raises InputError if the system cannot tell.
+    Reasons are a loop of links, a name that is too long, or a folder that this user may not search."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -161,7 +161,7 @@ def refuse_url(place: Path) -> None:
 def make_directory(directory: Path) -> list[Path]:
     """Make a directory and its missing parents. Return the new directories, parents first. If InputError is raised, no
     new directory remains."""
-    from outcrop import durable  # loading this module takes longer than all other checks
+    from outcrop import durable  # imported late, because loading it takes longer than all other checks
 
     made: list[Path] = []
     try:

@@ -81,8 +81,8 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
 
 
 def _machine() -> list[str]:
-    """Return the names of the processor and of the C library. They are a part of the key, because several machines may
-    share the folder of the cache."""
+    """Return the names of the processor and of the C library. These names are a part of the key, because several
+    machines may share the folder of the cache."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):

@@ -13,7 +13,7 @@ Several processes can write the same file at the same time. Each process writes 
 flushes the file and renames it.
 
 Measured figures are kept in JSON files, so that each figure is measured only once. The kind of these files is "", so
-they are in $XDG_CACHE_HOME/outcrop itself.
+these files are in $XDG_CACHE_HOME/outcrop itself.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 // all events. The model has these parts:
 //
 //     a file      has bytes that programs see, and bytes on the device. After a power cut, a sector that was not
-//                 flushed has its old content, its new content, or any content between these two. A flush that fails
+//                 flushed has its old content, its new content, or a content that it had in between. A flush that fails
 //                 may write only some sectors. Later flushes do not write the other sectors.
 //     a folder    has names that programs see, and names on the device. A power cut may lose changes of names that were
 //                 not flushed. It keeps either the first changes (as journals do), or any changes that do not depend on
@@ -111,8 +111,8 @@ class Storage {
     bool is_dead = false, has_ended = false;
   };
 
-  // Begins an operation. Another process may run first, or this process may be killed. Returns true if the process must
-  // be killed after the operation.
+  // Begins an operation. Another process may run before the operation, and this process may be killed at the operation.
+  // Returns true if the process must be killed after the operation.
   bool begin(Process &process, const char *what, const std::string &path);
   void note(const Process &process, const char *what, const std::string &path) const;
   void end(Process &process, bool is_last);

@@ -64,7 +64,7 @@ struct KernelData {
   long radius_z = 1, radius_y = 1;
   Side low = Side::fixed, high = Side::fixed;
   std::atomic<long> faults{0}, calls{0};
-  long event_at = -1;  // the number of the call that begins the event
+  long event_at = -1;  // number of the kernel call in which the event begins
   std::function<void()> event;
 };
 

@@ -2,7 +2,7 @@
 // the next slab.
 //
 // Planes arrive in the order of their requests. The static planes of a slab arrive after the whole state of the slab.
-// So an update that waits for one unnecessary static plane waits for all planes that are read ahead:
+// So an update that waits for one static plane that it does not need also waits for all planes that are read ahead:
 //
 //     requests      state of slab 1 | statics of slab 1 | update of slab 0
 //                                     ^ an update that waits for this plane also waits for all planes before it

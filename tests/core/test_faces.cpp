@@ -33,7 +33,8 @@ std::vector<std::byte> message(std::size_t length, unsigned value) {
   return std::vector<std::byte>(length, static_cast<std::byte>(value));
 }
 
-// Later messages may be received into the same rows. Each message is checked before it is overwritten.
+// Several messages may be received into the same rows, one after another. The checksum of each message is verified
+// before the next message overwrites it.
 TEST(Faces, MessagesMayBeReceivedIntoTheSameRows) {
   Linked one;
   std::vector<std::vector<std::byte>> sent;
@@ -120,7 +121,7 @@ TEST(Faces, ASlotGetsANewPlaneWhenItsFacesAreTransferred) {
   EXPECT_FALSE(has_begun);
   other.send(message(256, 1));
   next.join();
-  transfers.begin_plane(1, 8);  // // this call does not wait
+  transfers.begin_plane(1, 8);  // this call does not wait
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class FileTest : public testing::Test {
 };
 
 TEST_F(FileTest, AllocatesEveryByte) {
-  // the size of a file with an index is not a multiple of a page
+  // a file with an index has a size that is not a multiple of a page
   constexpr std::uint64_t size = (std::uint64_t{1} << 20) + 100;
   File::create(path("a"), size);
   struct stat status {};

@@ -30,8 +30,8 @@ class Meters : public testing::Test {
     std::ifstream file(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // Returns true if all bytes of the file before `end` were written, and no byte after `end`. Eight successive zero
-  // bytes mean that the bytes were not written.
+  // Returns true if all bytes of the file before `end` were written, and no byte after `end` was written. Eight
+  // successive zero bytes count as bytes that were not written.
   bool is_written_up_to(std::size_t end) const {
     const std::vector<char> bytes = content();
     const auto is_zero = [](char byte) { return byte == 0; };

@@ -28,7 +28,7 @@ using std::chrono::microseconds;
 // How neighbours are connected.
 struct Network {
   unsigned seed = 0;
-  microseconds max_delay{-1};  // if not negative, a relay stands between two neighbours
+  microseconds max_delay{-1};  // of a relay between neighbours; negative: no relay
   bool small_buffers = false;
   int damaged_link = -1;               // in the relay after this rank, one byte is changed
   std::uint64_t latency_of_files = 0;  // in microseconds
@@ -190,7 +190,7 @@ void expect_same(const World &world, const Rank &whole) {
 }
 
 // Expects that each rank has sent and received exactly the rows of its halos. Each rank must also have read and written
-// each record once, without the rows of zeros.
+// each of its records exactly once. The counts of bytes do not include the rows of zeros.
 void expect_bytes(const Problem &problem, const World &world, std::size_t states, std::size_t statics) {
   const long levels = std::accumulate(problem.passes.begin(), problem.passes.end(), 0L);
   for (const auto &rank : world.ranks) {
@@ -388,7 +388,8 @@ TEST(Ranks, AllEndWhenFacesAreDamaged) {
     }
 }
 
-// With split tiling, a neighbour updates the lowest rows of a rank, but the rank must check these rows.
+// With split tiling, a neighbour updates the lowest rows of a rank. The rank itself must still verify the checksums of
+// these rows.
 TEST(Ranks, AllEndWhenARowOnDiskIsDamaged) {
   for (const bool split : {false, true})
     for (const std::size_t array : {0UL, 1UL, 4UL})  // the newest values, the previous values and the static field
@@ -404,7 +405,7 @@ TEST(Ranks, AllEndWhenTheStorageOfOneFails) {
   for (std::size_t bad = 0; bad < 8; ++bad) {
     const auto faults = [&](std::size_t rank) {
       Faults one;
-      if (rank == bad % 4) one.error_at = 80 + 2 * 40 + 150;  // comes after the transfers that make the files
+      if (rank == bad % 4) one.error_at = 80 + 2 * 40 + 150;  // later than the transfers that make the files
       return one;
     };
     World world(long_problem(bad >= 4), {14, 29, 44}, {}, faults);
@@ -415,7 +416,7 @@ TEST(Ranks, AllEndWhenTheStorageOfOneFails) {
   }
 }
 
-// A kernel call of one rank begins an event, for example an error.
+// Prepares an event, for example an error. The event begins in the kernel call with the number `call` of this rank.
 void run_with_event(World &world, std::size_t rank, long call, std::function<void()> event) {
   world.ranks[rank]->data().event_at = call;
   world.ranks[rank]->data().event = std::move(event);

@@ -175,7 +175,8 @@ TEST(Staging, IfTooManySlotsAreOpenTheFullestIsSent) {
   expect_written(store, 0, {0, 8 * slot}, staging.sum(0));
 }
 
-// A slot that is filled only up to the edge of a block must not occupy memory while other slots are sent early.
+// If too many slots are open, a slot that no tile uses any more must be sent before fuller slots. An example is a slot
+// that a block has filled only up to the edge of the block.
 TEST(Staging, IfTooManySlotsAreOpenASlotOutOfUseIsSentBeforeAFullerOne) {
   constexpr std::uint64_t slot = 4 * page;
   const Scratch scratch(4 * slot);

@@ -23,8 +23,8 @@
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
-// The linker replaces the function of liburing by the function that begins with __wrap. While `rings_stall` is true, no
-// new ring completes its first transfer.
+// The linker replaces this function of liburing by the function below whose name begins with __wrap. While
+// `rings_stall` is true, no new ring completes its first transfer.
 struct io_uring;
 struct io_uring_cqe;
 struct __kernel_timespec;

@@ -186,8 +186,8 @@ double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows,
   return static_cast<double>(time * item.size()) / static_cast<double>(tiles.size());
 }
 
-// Each node must begin each diagonal of tiles at its own rows. If all nodes begin at row 0, a node waits at its lower
-// edge until the node below has almost finished.
+// Each node must begin each diagonal of tiles at its own rows. If all nodes began at row 0, each node would wait at its
+// lower edge until the node below has almost finished.
 TEST(Ownership, NodesDoNotWaitForEachOther) {
   for (const Counts &threads : {Counts{2, 2}, Counts{8, 8}, Counts{4, 4, 4}, Counts(4, 8), Counts(8, 8), Counts{6, 4}})
     for (const long levels : {16, 48, 128}) {

@@ -56,7 +56,7 @@ std::vector<std::byte> cells(std::size_t field, unsigned seed) {
 void push(Trajectory &trajectory, unsigned seed) {
   std::vector<std::byte> u = cells(0, seed), p = cells(1, seed);
   trajectory.push(std::array<const std::byte *, 2>{u.data(), p.data()});
-  std::memset(u.data(), 0, u.size());  // the caller may change its memory immediately
+  std::memset(u.data(), 0, u.size());  // the caller may change this memory immediately after the push
 }
 
 void expect_popped(Trajectory &trajectory, std::uint64_t state, unsigned seed) {

@@ -157,7 +157,8 @@ def written(**arguments: Any) -> None:
         file.write([np.zeros(4096, "u1")])
 
 
-# The callables by name. A tuple has the function to call, the function with the parameters, and correct arguments.
+# The callables by name. A tuple has three parts: the function to call, the function whose signature names the
+# parameters, and correct arguments.
 CALLS: dict[str, tuple[Callable[[World], Callable[..., Any]], Any, Callable[[World], Arguments]]] = {
     "Simulation": (lambda w: run_shortly, oc.Simulation, base_simulation),
     "Simulation.run": (method(run_of, "run"), oc.Simulation.run, lambda w: {"steps": 2, "progress": "none"}),

@@ -5,9 +5,9 @@ were not killed.
 
 A program runs forward, keeps states in one of four ways, runs backward, saves its gradients and frees the states. It is
 killed one to three times, and then completes its work. A third of the kills happen at any time. The other kills happen
-at a random moment of the part of the program with the fewest kills. The program records its current part in shared
-memory (`Marks`), so the table shows the part of each kill. The command fails if a part has no kill. Programs that end
-before their first kill are not counted. `make soak` runs this command.
+at a random moment in one part of the program, the part that has had the fewest kills. The program records its current
+part in shared memory (`Marks`), so the table shows the part of each kill. The command fails if a part has no kill.
+Programs that end before their first kill are not counted. `make soak` runs this command.
 """
 
 from __future__ import annotations
@@ -374,8 +374,8 @@ class Killer:
         self.compared[program.way] += 1
 
     def _moment(self, way: str, is_aimed: bool) -> tuple[int | None, int, float]:
-        """Return a moment for `hit`: a part, the number of times that it begins, and the seconds after its last
-        beginning."""
+        """Return a moment for `hit`: a part, how many times this part has begun at that moment, and the seconds since
+        it began for the last time."""
         chance, entries, means = self._chance, self._entries[way], self._means[way]
         if not is_aimed:
             return None, 0, chance.uniform(0, 1.02) * self._seconds[way]

@@ -109,7 +109,7 @@ class Waves(Run):
         else:
             sim = oc.open(self.where)
             if sim.step < shots.STEPS:
-                # a run does not store the number of steps before its first pass
+                # until its first pass, a run does not store its number of steps
                 sim.run(shots.STEPS - sim.step, progress="none")
         return 0
 
@@ -329,8 +329,8 @@ def checked(program: Program, act: Callable[[], int]) -> None:
 
 
 def kill_all(program: Program, kills: int, chance: random.Random, counts: Counter[str]) -> None:
-    """Kill the program `kills` times at random instants. Sometimes let the program end. Raise AssertionError if data is
-    lost or wrong, or if the program never ends.
+    """Kill the program `kills` times at random instants. If 12 attempts have not completed the work of the program, let
+    the program end without a kill. Raise AssertionError if data is lost or wrong, or if the program never ends.
     """
     told, answer = program.folder.parent / "told", program.folder.parent / "answer"
     lives = []

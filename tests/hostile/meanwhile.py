@@ -105,7 +105,7 @@ def make(rng: random.Random, world: World) -> Case:
 
 
 def check_claim(run: Path, message: str) -> None:
-    """Check that the run can be opened if the error message says that data is intact."""
+    """If the error message says that data is intact, check that the run can be opened."""
     if "intact" not in message:
         return
     try:

@@ -1,4 +1,6 @@
-"""Change the words, numbers or lines of a text file. A checksum at its end is usually updated."""
+"""Change the words, numbers or lines of a text file. If the file ends with a checksum, this checksum is usually
+updated.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deterministic simulator of storage, and random histories that test the protocols of transactions on it.
+"""A deterministic simulator of storage, and random histories that test on this storage how runs and arrays commit.
 
     files      Simulates files and folders, and what a disk keeps of them when power fails.
     system     Simulates the system calls of `outcrop.durable.SYSTEM` on these files. Processes take turns.

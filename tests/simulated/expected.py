@@ -28,8 +28,8 @@ class Expected:
         self.kept = {content, *(one for others in self.begun.values() for one in others)}
 
     def withdraw(self, process: int, *contents: Hashable) -> None:
-        """Record that a process has given up its changes. Of the contents that this process began to write, only
-        `contents` remain allowed.
+        """Record that a process has given up its changes. All contents that this process began to write are then
+        forbidden, except `contents`.
         """
         self.begun[process] = list(contents)
 

@@ -111,8 +111,8 @@ class Link(Inode):
 
 
 class Folder(Inode):
-    """A folder. Processes see `entries`. `kept` has the entries at the time of the last fsync, or is None if nothing
-    has changed since then. `changes` has the changes since the last fsync.
+    """A folder. Processes see `entries`. `changes` has the changes of entries since the last fsync. `kept` is None if
+    there are no such changes. Otherwise, it has the entries at the time of the last fsync.
     """
 
     kind = stat.S_IFDIR

@@ -203,7 +203,7 @@ class RunHistory:
                     self.expected.begin(number, ABSENT)
                     self._assign(number, state, self._some_names())
             except OutcropError:
-                if state is None or not state.has_values:  # otherwise only links to the values are missing
+                if state is None or not state.has_values:  # a state with values lacks only links to them
                     self.expected.withdraw(number, ABSENT)
                 raise
             self._advance(number, state)

@@ -100,7 +100,7 @@ class SimulatedSystem:
             if name in ("write", "read") and self._random.random() < 0.5:
                 self._next, self._what = self.calls + 1, ""
                 return  # instead of an error, `_some` makes the call incomplete
-            self.chance.faults = 0.0  # no other fault happens until the rates are set again
+            self.chance.faults = 0.0  # no other call fails until the rates are set again
             self._look_ahead()
             self.chance.count[what] += 1
             self._note(name, arguments, f"{os.strerror(number)} in ")

@@ -18,7 +18,7 @@ struct Instance {
 };
 
 // Returns random costs and rooms. The costs are small whole numbers, so many of them are equal. There is little room,
-// and some groups are empty.
+// and some groups have no columns.
 Instance random_instance(std::mt19937 &random) {
   const auto below = [&](unsigned limit) { return static_cast<std::uint32_t>(random() % limit); };
   while (true) {

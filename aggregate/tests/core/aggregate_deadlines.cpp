@@ -26,7 +26,8 @@ struct Layout {
   int size, per_node;
 };
 
-// The operations of the test, in their order. Each case of the test names the first operation without the stuck rank.
+// The operations of the test, in their order. Each case of the test names the first operation in which the stuck rank
+// does not take part.
 enum class Part { plan, create, write, begin, read, staged, flush, close };
 
 struct Case {
@@ -120,8 +121,8 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   }
 }
 
-// The last rank begins a step and never waits for it, so its messages do not continue. This test checks that all other
-// ranks give up.
+// The last rank begins a step and never calls wait(), so the exchange of its messages stops. This test checks that all
+// other ranks end their waiting with an error.
 TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   constexpr int size = 4;
   const Folder folder;

@@ -23,8 +23,8 @@ namespace {
 constexpr std::uint64_t mib = 1 << 20;
 constexpr int ranks_in_all = 8, ranks_on_node = 2;
 
-// Returns the declaration of one rank. Rank r has the blocks r, r + 8, r + 16, and so on: 32 blocks of 64 KiB, or 2
-// MiB.
+// Returns the declaration of one rank. Rank r has the blocks r, r + 8, r + 16, and so on. These are 32 blocks of 64
+// KiB, in total 2 MiB.
 Declaration interleaved(int rank) {
   const std::uint64_t block = 64 << 10;
   return {{{strided(static_cast<std::uint64_t>(rank) * block, 32, block, ranks_in_all * block)}}};
@@ -105,7 +105,7 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
   });
 }
 
-// The number of messages of all ranks in a step, without messages about outcomes.
+// The number of messages that all ranks send in a step. Messages about success or failure of the step are not counted.
 std::atomic<int> sent = 0;
 decltype(outcrop_transport::send) send_as_before = nullptr;
 
@@ -126,7 +126,7 @@ int messages_of_a_step(int aggregators, bool merged, bool reading) {
     File file = File::create(plan, folder.file("out"), {.size_bytes = 16 * mib});
     Link(transport).barrier();
     transport.send = [](void *self, const void *data, size_t bytes, int to, int tag, outcrop_request *request) {
-      if (tag < 16384) ++sent;  // messages about outcomes have higher tags
+      if (tag < 16384) ++sent;  // messages about success or failure have higher tags
       return send_as_before(self, data, bytes, to, tag, request);
     };
     if (reading)

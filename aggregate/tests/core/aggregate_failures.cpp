@@ -260,7 +260,7 @@ TEST(AggregateNeighbours, ADeadProcessIsNoticed) {
   if (child == 0) {
     char byte = 0;
     close(ends[1]);
-    _exit(read(ends[0], &byte, 1) < 0 ? 1 : 0);  // returns when the other end is closed
+    _exit(read(ends[0], &byte, 1) < 0 ? 1 : 0);  // read() returns when the other end is closed
   }
   close(ends[0]);
   const std::vector<int> processes{getpid(), child};

@@ -276,13 +276,12 @@ TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
     return SharedFile(path, false, mode, false, {.ample_room = ample_room}, {}).reads_buffered(0, bytes);
   };
   EXPECT_TRUE(reads_buffered(CacheMode::automatic, true));
-  // Without ample room in the page cache, the file is read directly. If the file system supports only buffered
-  // transfers, both calls below return true.
+  // Without ample room in the page cache, the file is read directly, as with CacheMode::direct. If the file system
+  // supports only buffered transfers, both calls below return true.
   EXPECT_EQ(reads_buffered(CacheMode::automatic, false), reads_buffered(CacheMode::direct, true));
 }
 
-// This test checks ranks that perform their own I/O. They must write through the page cache if the cache has ample
-// room.
+// This test checks that ranks that perform their own I/O write through the page cache if the cache has ample room.
 TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   const Folder folder;
   const std::string path = folder.file("file");

@@ -178,7 +178,7 @@ TEST_F(AggregateStaged, AFullTierIsToldToAllAndTheFileCanStillBeUsed) {
   for (std::uint64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], value(5, i)) << i;
 }
 
-// This test checks that close() empties the stage, even if the program keeps its operations after close().
+// This test checks that close() empties the stage, even if the program keeps the objects of its writes after close().
 TEST_F(AggregateStaged, AFileThatIsClosedIsGivenUpThoughItsOperationsAreKept) {
   constexpr int size = 3;
   ThreadRanks ranks(size, 0);

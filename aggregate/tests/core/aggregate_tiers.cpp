@@ -132,7 +132,7 @@ class Ladder {
   bool is_in_file() const { return is_in_file_; }
 
  private:
-  static constexpr std::size_t part = 40000;  // the count of 8-byte numbers that each rank writes
+  static constexpr std::size_t part = 40000;  // how many 8-byte numbers each rank writes
   Folder folder_;
   std::string machine_;
   bool is_in_file_ = false;

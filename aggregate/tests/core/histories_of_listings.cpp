@@ -70,8 +70,9 @@ class Life {
     announced_ = turn;
   }
 
-  // Checks that an index exists, that it is not older than the last announced index, and that the node files have all
-  // of its bytes. Checks the same facts for the merged file.
+  // Checks the index: it exists if an index was announced, it is not older than the last announced index, and the node
+  // files have all bytes that it lists. Checks the merged file in the same way: it exists if it was announced, it is
+  // not older than the last announced merged file, and its bytes are right.
   void check(Files &files) {
     const auto folder = files.folder("home");
     const std::vector<std::string> names = folder->names();

@@ -83,7 +83,7 @@ class FirstFailure {
   std::atomic<bool> failed_{false};
 };
 
-/// Calls work(i) for each 0 <= i < count, in ascending order, by at most `threads` threads. The calling thread is one
+/// At most `threads` threads call work(i) for each 0 <= i < count, in ascending order. The calling thread is one
 /// of these threads. Each call of this function starts new threads, so the work should take at least some milliseconds.
 /// After the first exception, no more calls of `work` begin. When all threads have ended, the exception is rethrown.
 template <typename Work>

@@ -117,8 +117,8 @@ OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &join
            __builtin_shufflevector(one, other, (place / half * left + place % half + half)...);
 }
 
-// Repeats join() until each group has only one number, which is its sum. The number of groups equals the register
-// width.
+// Repeats join() until each group has only one number, which is the sum of the group. There are as many groups as a
+// register has doubles.
 template <std::size_t width, std::size_t left = width>
 OUTCROP_INLINE void add_halves(Register<double, width> *groups, double *sums) {
   if constexpr (left == 1) {
@@ -214,7 +214,7 @@ struct Compiled {
 OUTCROP_COMPILE(plain, 2)
 #if defined(__x86_64__)
 OUTCROP_COMPILE(avx2, 4, __attribute__((target("avx2"))))
-#if defined(__clang__)  // Clang knows no prefer-vector-width here; it uses vectors of 512 bits
+#if defined(__clang__)  // Clang refuses prefer-vector-width in this attribute, and uses vectors of 512 bits
 OUTCROP_COMPILE(avx512, 8, __attribute__((target("avx512f"))))
 #else
 OUTCROP_COMPILE(avx512, 8, __attribute__((target("avx512f,prefer-vector-width=512"))))
@@ -374,7 +374,7 @@ void PointTable::add(const Grid &grid, std::size_t list, const std::vector<Cell>
     const Cell &cell = cells[i];
     assert(cell.x >= 0 && cell.x < grid.nx);
     assert((cell.z >= 0 || grid.has_below()) && (cell.z < grid.nz || grid.has_above()));
-    // a negative rim means that a neighbouring rank owns the rows beyond this side
+    // a negative value of rim_y_low or rim_y_high means that a neighbouring rank owns the rows beyond this side
     assert((cell.y >= 0 || grid.rim_y_low < 0) && (cell.y < grid.ny || grid.rim_y_high < 0));
     points_.push_back({grid.position(cell.z), cell.y, cell.x, list, i});
   }
@@ -498,8 +498,8 @@ void Acquisition::take(long done, long z0, long z1, const Rectangle &cells) {
 }
 
 void Acquisition::rim(long position, const Rectangle &cells) {
-  if (position < 0 || position >= grid_.nz) return;          // a neighbouring rank processes the rim of its planes
-  Rectangle part = intersection(cells, whole_plane(grid_));  // a neighbouring rank processes the rim of its rows
+  if (position < 0 || position >= grid_.nz) return;          // planes of a neighbouring rank: it processes their rim
+  Rectangle part = intersection(cells, whole_plane(grid_));  // the same for rows
   if (only_own_) {
     if (position < own_.z0 || position >= own_.z1) return;
     part = intersection(part, own_.cells);

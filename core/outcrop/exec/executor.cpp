@@ -425,9 +425,9 @@ void Executor::wait_for_faces(const CopyAction &action) {
   }
 }
 
-// Waits until the rows that an update reads have been received, and until the rows that the update overwrites have been
-// sent. The function must not wait for other faces of the same planes. A neighbouring rank may be able to transfer
-// those faces only after it has received the result of this update.
+// Waits for the faces that concern an update: the rank must have received the rows that the update reads, and must have
+// sent the rows that the update overwrites. The function must not wait for other faces of the same planes. A
+// neighbouring rank may be able to transfer those faces only after it has received the result of this update.
 void Executor::wait_for_faces(const UpdateAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -471,8 +471,8 @@ void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
 }
 
 // Waits until the planes z0 <= z < z1 of each state of the history have been read. If `is_update` is true, z1 is the
-// end of a slab, and the function waits for all planes below z1 + Fields::ahead(). The function also adds rows to the
-// checksums of the states: all rows that have been read.
+// end of a slab, and the function waits for all planes below z1 + Fields::ahead(). The function also adds all rows that
+// have been read to the checksums of the states.
 void Executor::wait_for_history(long z0, long z1, bool is_update) {
   if (store_ == nullptr) return;
   std::vector<std::pair<std::size_t, long>> arrived;  // pairs: number of a state, plane of this state

@@ -10,9 +10,9 @@
 //                                                     └──► the executor waits before it copies to that slot
 //
 // In a run of several ranks, some Write actions send rows to neighbouring ranks, and some Read actions receive rows
-// from neighbouring ranks (faces.hpp). The executor also puts these transfers into queues. Before the executor uses
-// rows, it waits until the rows are received. Before an update or a copy overwrites rows, the executor waits until the
-// rows are sent.
+// from neighbouring ranks (faces.hpp). The executor also puts the transfers between ranks into queues. Before the
+// executor uses rows, it waits until the rows are received. Before an update or a copy overwrites rows, the executor
+// waits until the rows are sent.
 //
 // An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes the
 // checksum of a plane while the rows of the plane are in a cache (transfers.hpp). So a damaged plane is detected only
@@ -150,7 +150,7 @@ struct ExecutorOptions {
   /// memory of the caller for the window; if null, the executor allocates the memory
   std::byte *memory = nullptr;
   bool lock = false;  ///< true: lock the window in memory, so that the system does not swap it out
-  Links links{};      ///< the links to the neighbouring ranks, which must outlive the executor
+  Links links{};      ///< links to the neighbouring ranks; the links must outlive the executor
 };
 
 class Executor {
@@ -163,7 +163,7 @@ class Executor {
   /// Runs one pass and returns the results of acquisition. The samples of receivers are stored at the addresses in
   /// `requests`. `scalars` has one set of scalars for each step of the pass, or one set for all steps. `lead_scalars`
   /// has the scalars of the steps of the lead. If `before_write` is not empty, run() calls it once in the calling
-  /// thread, before the first write to a target. The targets do not change before this call returns. Throws
+  /// thread, before the first write to a target. The targets do not change before `before_write` returns. Throws
   /// StorageError, CorruptionError, CommunicationError, Cancelled, or the exception of `before_write`. After an error,
   /// the links are cancelled, and the executor must not be used again.
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
@@ -187,7 +187,7 @@ class Executor {
   std::uint64_t bytes_snapshots() const { return bytes_snapshots_.load(std::memory_order_relaxed); }
   std::size_t memory_bytes() const { return window_.size(); }
   const ThreadPlacement &placement() const { return team_.placement(); }
-  /// Returns the numbers of the arrays of the state into which the last pass wrote NaN or infinity. Only updated cells
+  /// Returns the numbers of those arrays of the state that got NaN or infinity in the last pass. Only updated cells
   /// in a sample of the rows are searched (PlaneSums). Must be called only between passes.
   std::vector<std::size_t> not_finite() const { return checks_ ? checks_->not_finite() : std::vector<std::size_t>(); }
 

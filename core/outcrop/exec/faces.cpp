@@ -96,8 +96,8 @@ void Faces::throw_if_stopped() const {
   if (cancelled_) throw Cancelled("the transfer of faces was cancelled");
 }
 
-// Keeps the first failure and cancels all jobs. The cancel makes the other threads fail, too. Their failures are not
-// kept.
+// Keeps the first failure and cancels all jobs. The cancellation makes the other threads fail, too. Their failures are
+// not kept.
 void Faces::fail(std::exception_ptr failure) {
   {
     const std::lock_guard lock(mutex_);

@@ -13,8 +13,8 @@
 // complete. So rows that have been read are sent immediately, while the executor updates other planes. A thread
 // transfers several short jobs by one system call, and reports each job when the job is finished.
 //
-// If the grid is also divided in z, a rank sends whole planes, too. Side 2 is the neighbour with lower planes, and side
-// 3 is the neighbour with higher planes.
+// If the grid is divided in z as well as in y, a rank also sends whole planes. Side 2 is the neighbour with lower
+// planes, and side 3 is the neighbour with higher planes.
 //
 // In split tiling, a rank sends rows of each level while it updates a plane ("stairs"), and rows of the last level
 // ("finished"). So several faces of a slot may be in transfer at the same time. For each slot, class SlotFaces stores

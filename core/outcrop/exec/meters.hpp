@@ -65,7 +65,7 @@ class UpdateMeter {
   Team team_;
 };
 
-/// Returns the bytes per second at which all threads together compute checksums of planes that are not in a cache.
+/// Returns the speed of all threads together, in bytes per second, for checksums of planes that are not in a cache.
 double measure_checksum_rate(unsigned threads, std::size_t plane_bytes, std::size_t total_bytes);
 
 /// The type of a loop of STREAM. The three spans have the same length. Every loop reads `first`. A loop reads `second`

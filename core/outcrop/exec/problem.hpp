@@ -52,11 +52,11 @@ inline long unfold(long position, long n) { return position % 2 == 0 ? position 
 /// rank never writes them.
 ///
 /// The grid may be the part of a rank that has neighbouring ranks in y or z (faces.hpp). Rows and planes are counted
-/// from the rank's first row and plane. A rim of -2^40 on one side means that a neighbouring rank owns the rows or
-/// planes beyond this side. The rows of a neighbour have y < 0 or y >= ny. These rows exist only in memory, in frames
-/// that are larger than the plane. The region of a block determines which rows of a neighbour are updated. The planes
-/// of a neighbour have z < 0 or z >= nz. A block can hold these planes in its slots if its shift is so large that z +
-/// shift is never negative.
+/// from the rank's first row and plane. The value -2^40 for the rim of one side means that a neighbouring rank owns the
+/// rows or planes beyond this side. The rows of a neighbour have y < 0 or y >= ny. These rows exist only in memory, in
+/// frames that are larger than the plane. The region of a block determines which rows of a neighbour are updated. The
+/// planes of a neighbour have z < 0 or z >= nz. A block can hold these planes in its slots if its shift is so large
+/// that z + shift is never negative.
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
   long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
@@ -131,8 +131,7 @@ struct Field {
   /// true if the newest value moves to the other copy in each step
   bool flips = false;
   bool is_history = false;  ///< true if a pass reads the values of the field from a state of another run
-  /// only for a history: the maximum number of positions beyond the end of a slab at which an update of the slab reads
-  /// this field
+  /// only for a history: an update of a slab reads this field up to this number of positions beyond the end of the slab
   long ahead = 0;
   /// number of the field from which the rim of this recomputed field is copied; negative for other fields
   long follows = -1;
@@ -242,8 +241,8 @@ struct StepScalars {
   const void *of(long step) const { return values.data() + static_cast<std::size_t>(step) * bytes; }
 };
 
-/// Describes the lead of a pass. The lead consists of the first levels of the pass, which compute states of another run
-/// again. These levels belong to steps of the other run.
+/// Describes the lead of a pass. The lead consists of the first levels of the pass. These levels compute states of
+/// another run again, and belong to steps of the other run.
 struct Lead {
   long levels = 0;
   long per_step = 1;  ///< number of levels in a step of the other run
@@ -264,7 +263,7 @@ struct Stages {
   const StageCall &at(long level) const { return calls[static_cast<std::size_t>(level - 1) % calls.size()]; }
   const void *scalars_of(long level) const {
     if (lead.levels == 0) return scalars.of((level - 1) / per_step());
-    // a measurement may have more levels than a pass, so the levels repeat
+    // a measurement may have more levels than a pass, so the scalars of the pass are used again
     const long place = (level - 1) % static_cast<long>(calls.size());
     if (place < lead.levels) return lead.scalars.of(place / lead.per_step);
     return scalars.of((place - lead.levels) / per_step());

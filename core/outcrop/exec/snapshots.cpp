@@ -226,9 +226,9 @@ std::byte *StagingBuffer::take(std::uint32_t file, ByteRange bytes) {
   return slot.data + bytes.begin % sizes_.slot_bytes;
 }
 
-// Takes a free slot of the buffer for a slot of a file. If a slot of a file was sent early, it may be opened again for
-// its remaining bytes. The new slot of the buffer lacks the bytes that were already sent, so this slot cannot become
-// complete. It is sent early again, or by flush() at the end.
+// Takes a free slot of the buffer for a slot of a file. A slot of a file that was sent early may be opened again for
+// its remaining bytes. The new slot of the buffer then lacks the bytes that were already sent, so it cannot become
+// complete. The new slot is also sent early, or flush() sends it at the end.
 StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   const ByteRange &range = ranges_[key.first].range;
   const std::uint64_t begin = key.second * sizes_.slot_bytes;
@@ -240,11 +240,11 @@ StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   return slot;
 }
 
-// Returns the open slot to send early, or null. No thread may be filling this slot. Each tile uses the planes of a slab
-// in the same order. So the slot that has been unused for the longest time is often needed next, and is usually a bad
-// choice. This slot is a good choice only if the other slots have been used several times since its last use. In this
-// case, no tile of the slab uses the slot any more, and the function returns it. Otherwise the function returns the
-// slot with the most bytes.
+// Returns the open slot that should be sent early, or null. No thread may be filling this slot. Each tile uses the
+// planes of a slab in the same order. So the slot that has been unused for the longest time is often needed next, and
+// is usually a bad choice. This slot is a good choice only if the other slots have been used several times since its
+// last use. In this case, no tile of the slab uses the slot any more, and the function returns it. Otherwise the
+// function returns the slot with the most bytes.
 StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
   constexpr std::uint64_t turns = 8;
   StagingSlot *longest_unused = nullptr, *fullest = nullptr;

@@ -1,5 +1,5 @@
-// Writes boxes of fields, or means of groups of their cells, to files while the fields are computed. No plane stays in
-// memory longer because of a snapshot.
+// Writes boxes of fields to files while the fields are computed. In place of the cells of a box, the file can get the
+// means of groups of these cells. No plane stays in memory longer because of a snapshot.
 //
 // A thread that updates rows at the last level of a step copies the cells in the box to a staging buffer. The bytes of
 // the staging buffer are written directly to the file, without the page cache:
@@ -102,7 +102,7 @@ class CoarseBox {
  public:
   CoarseBox(const Extents &box, const Extents &group, std::size_t item_bytes);
 
-  /// The numbers of a row of groups, counted in groups, and the means of all groups in this row.
+  /// The position of a row of groups in z and y, counted in groups, and the means of all groups in this row.
   struct CoarseRow {
     long z = 0, y = 0;
     std::vector<double> means;
@@ -123,7 +123,7 @@ class CoarseBox {
   };
   struct OpenRow {
     std::vector<Total> totals;  // for each row of cells in the row of groups
-    long complete = 0;          // number of totals with all planes
+    long complete = 0;          // number of totals that include all planes
     // Cells of rows that arrive in several parts, because a block has only some columns. The key is (z, y). The number
     // counts the columns that have arrived.
     std::map<std::pair<long, long>, std::pair<std::vector<std::byte>, long>> parts{};
@@ -240,9 +240,9 @@ class StagingBuffer {
 /// values before the first step are written. The cells are written to an existing file, and begin at byte `offset`.
 /// If `group` has more than one cell, the means of groups of cells are written instead (CoarseBox).
 ///
-/// If `age` is 1, the previous values of the field are written. The previous values must have an array on disk. The rim
-/// in z and y never changes, so a pass replaces the previous values in this rim by the newest values. The snapshot also
-/// contains the newest values in this rim.
+/// If `age` is 1, the previous values of the field are written. The previous values must have an array on disk. No step
+/// changes the newest values in the rim in z and y. So in this rim, a pass replaces the previous values by the newest
+/// values. In this rim, the snapshot contains the newest values, too.
 struct Snapshot {
   std::size_t field = 0;
   long done = 1;

@@ -12,10 +12,10 @@
 // 3 8 9 10 11.
 //
 // A node consists of memory and of the processors that are nearer to this memory than to other memory. Some memory has
-// no processors of its own, such as CXL memory, or HBM beside the ordinary memory of a node. Such memory is not a node
-// in this file. The function memory_nodes() lists such memory, but no other function does. The functions return only
-// the nodes and processors that the cgroup, the cpuset and the affinity of the process allow. If the process may use a
-// processor, but not the memory near this processor, the processor belongs to the first node.
+// no processors of its own. Examples are CXL memory, and HBM beside the ordinary memory of a node. Such memory is not a
+// node in this file. The function memory_nodes() lists such memory, but no other function does. The functions return
+// only the nodes and processors that the cgroup, the cpuset and the affinity of the process allow. If the process may
+// use a processor, but not the memory near this processor, the processor belongs to the first node.
 //
 // For tests, a topology can be synthetic. A synthetic topology is given in hwloc's notation, such as "numa:2 core:4
 // pu:2", or as a file in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make
@@ -53,7 +53,7 @@ struct Topology {
   bool this_system = false;     ///< true if threads and memory can be bound to this topology
 };
 
-bool has_hwloc();  ///< whether the core was built with hwloc
+bool has_hwloc();  ///< true if this library was built with hwloc
 
 /// Returns the part of this system that the calling thread may use.
 Topology system_topology();

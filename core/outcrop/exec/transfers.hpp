@@ -18,10 +18,10 @@
 //
 // Class PlaneSums computes the checksums of planes in parts. During the update of level 1, rows are added to the
 // checksums of the sources. These rows were read from disk. During the update of the last level, rows are added to the
-// checksums of the targets. These rows will be written to disk. During an update, the rows are in the first or second
-// cache of the core. A checksum of these rows takes a third of the time that a checksum of rows in memory takes.
-// Threads may add the parts of a plane in any order, because CRCs are linear. The CRC of each part is shifted by the
-// number of bytes that follow the part. The exclusive or of the shifted CRCs is the CRC of the plane:
+// checksums of the targets. These rows will be written to disk. During an update, the rows are in the first-level or
+// second-level cache of the core. For rows in memory, the checksum would take three times as long. Threads may add the
+// parts of a plane in any order, because CRCs are linear. The CRC of each part is shifted by the number of bytes that
+// follow the part. The exclusive or of the shifted CRCs is the CRC of the plane:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
@@ -251,8 +251,8 @@ class HistorySums {
   void add(const Grid &grid, std::size_t index, long z, long y0, long y1, const std::byte *rows,
            std::size_t pitch_bytes);
 
-  /// Returns the file of the first state whose bytes do not match its checksum, if there is one. All rows of all states
-  /// must have been added before this call.
+  /// Compares each state with its checksum. Returns the file of the first state that does not match, or nothing if all
+  /// states match. All rows of all states must have been added before this call.
   std::optional<HistoryFile> wrong() const;
 
  private:

@@ -33,8 +33,8 @@ long loops_of(const Part &part, long rows_at_once) {
   return ((part.z1 - part.z0) * part.cells.rows() + rows_at_once - 1) / rows_at_once;
 }
 
-// The rows that no earlier group of a tile has used, but that the next group uses. Also the number of inner loops of
-// the current group that can prefetch these rows. A row is given by the address of its first cell. Each inner loop
+// The rows that the next group uses and that no earlier group of the tile has used. Also the number of inner loops of
+// the current group, which can prefetch these rows. A row is given by the address of its first cell. Each inner loop
 // prefetches at most one row. Each call of the kernel gets a share of the rows in proportion to its number of loops.
 // Without these shares, many prefetches at once would delay the loads of the kernel.
 struct RowsAhead {

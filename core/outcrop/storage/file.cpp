@@ -212,7 +212,7 @@ int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t le
 
 namespace {
 
-constexpr int max_tries = 16;  // openat2 fails with EAGAIN if another process moves a folder at the same time
+constexpr int max_tries = 16;  // openat2 fails with EAGAIN if another process moves a folder during the call
 
 int refuse(int error) {
   errno = error;
@@ -277,7 +277,7 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
   const int error = errno;
   if (file.get() < 0 && (error == ELOOP || error == EXDEV))
     throw StorageError("open", label, "links and paths that lead out of the folder are not followed", error);
-  // the file is a pipe without a reader, a socket or a folder
+  // the file is a folder, a socket, or a pipe without a reader
   if (file.get() < 0 && (error == ENXIO || error == EISDIR))
     throw StorageError("open", label, "it is not a regular file", error);
   if (file.get() < 0) throw StorageError("open", label, error);

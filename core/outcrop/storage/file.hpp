@@ -72,12 +72,12 @@ class File {
   /// the name exists.
   static File make(int folder, const std::string &name, mode_t mode, const std::string &label);
 
-  /// Makes an unnamed file in memory, which is deleted when it is closed. The new file contains `size` bytes of zeros.
-  /// Writes behind the end extend the file.
+  /// Makes an unnamed file in memory. The file is deleted when it is closed. The new file contains `size` bytes of
+  /// zeros. Writes behind the end extend the file.
   static File anonymous(const std::string &label, std::uint64_t size, bool writable = true);
 
-  /// Makes an unnamed file in `folder`, which is deleted when it is closed. Storage for all `size` bytes is allocated.
-  /// Throws StorageError.
+  /// Makes an unnamed file in `folder`. The file is deleted when it is closed. Storage for all `size` bytes is
+  /// allocated. Throws StorageError.
   static File unnamed(const std::string &folder, std::uint64_t size);
 
   /// Restricts this file to the `size` bytes from byte `begin` on. Offsets then count from `begin`, and no other bytes
@@ -104,8 +104,8 @@ class File {
   bool writable() const { return writable_; }
   bool direct() const { return direct_.get() >= 0; }
   /// alignment() returns the alignment, in bytes, that the offset and the length of a direct transfer need.
-  /// memory_alignment() returns the alignment that the memory address needs, which may be smaller. Both functions
-  /// return 1 if the file is not direct.
+  /// memory_alignment() returns the alignment that the memory address needs. The second alignment may be smaller than
+  /// the first. Both functions return 1 if the file is not direct.
   std::size_t alignment() const { return direct() ? alignment_ : 1; }
   std::size_t memory_alignment() const { return direct() ? memory_alignment_ : 1; }
 

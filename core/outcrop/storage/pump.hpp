@@ -83,7 +83,7 @@ class Pump {
   std::uint64_t bytes_written() const { return bytes_written_; }
 
  private:
-  // An entry of the ring, which contains a request. `issued` bytes of the request have been divided into chunks.
+  // An entry of the ring. The entry contains a request. `issued` bytes of the request have been divided into chunks.
   // `remaining` bytes have not been transferred yet.
   struct QueuedRequest {
     Request request;

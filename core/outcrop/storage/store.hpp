@@ -104,8 +104,9 @@ class Store {
 
  protected:
   /// The descriptor and the offset for the system call of a transfer. A transfer is impossible in three cases: the
-  /// store has no file with this number, a write is for a read-only file, or the transfer reaches beyond the part of
-  /// the file. In these cases, the descriptor is -1, and the system call fails with EBADF.
+  /// store has no file with this number, the transfer is a write to a read-only file, or the transfer reaches beyond
+  /// the part of the file that the store uses. In these cases, the descriptor is -1, and the system call fails with
+  /// EBADF.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;
@@ -181,8 +182,8 @@ struct Probe {
 std::vector<Probe> probe_backends();
 
 /// Opens the files with the backend of this name. The name "auto" chooses the first backend that works. note() of the
-/// new store names the backends that do not work, and a file for which the system refuses O_DIRECT. Throws InputError
-/// for a backend that is unknown or does not work, and StorageError for a file that cannot be opened.
+/// new store names the backends that do not work. It also names a file for which the system refuses O_DIRECT. Throws
+/// InputError for a backend that is unknown or does not work, and StorageError for a file that cannot be opened.
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
 

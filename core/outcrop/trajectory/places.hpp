@@ -11,7 +11,7 @@
 // and its index is written. States in memory get files only if the directories have room for all states.
 //
 // The content of a directory may be untrusted. Files are opened beneath the directory without following links. A
-// further directory is used only if its MEMBER file names the trajectory. The links in the first directory serve
+// further directory is used only if its file member.txt names the trajectory. The links in the first directory serve
 // readers of Zarr; Outcrop itself does not use them.
 #pragma once
 

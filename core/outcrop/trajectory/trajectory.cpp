@@ -255,8 +255,8 @@ void Trajectory::wait(StateBuffer &buffer) {
   buffer.first = buffer.last = no_ticket;
 }
 
-// Waits for the write of an earlier, popped state with the same number, because two writes of one file must not
-// overlap.
+// An earlier state may have had the number of the new state before it was popped. Waits until the earlier state is
+// written, because two writes of one file must not overlap.
 void Trajectory::wait_for_writes(std::uint64_t state) {
   for (StateBuffer &buffer : buffers_)
     if (buffer.files == state) wait(buffer);

@@ -3,11 +3,11 @@
 //     push ──copy──► buffer ──pump──► files of state n          a buffer holds one state
 //      pop ◄──view── buffer ◄──pump── files of state n - 1      older states are read ahead
 //
-// States are counted from 0, in the order in which they were pushed. State k always has the same place. The first
-// states are in memory, the next states are in files in the first directory, and further states are in files in the
-// next directory. So states never move between tiers. A push into memory copies the state to its place. A popped state
-// must stay unchanged until the next pop. So the memory of the popped state becomes a buffer, and a free buffer becomes
-// the new place of this state number.
+// States are counted from 0, in the order in which they were pushed. The number of a state determines where the state
+// is kept: the first states are in memory, the next states are in files in the first directory, and further states are
+// in files in the next directory. So states never move between tiers. A push into memory copies the state to its place.
+// A popped state must stay unchanged until the next pop. So the memory of the popped state becomes a buffer, and a free
+// buffer becomes the place in memory for the next state with this number.
 //
 // A commit makes all pushed states durable. A program that was killed must find the states of its last commit again. So
 // committed states that are popped stay on storage until the next commit. Until the next commit, pushes to the places
@@ -106,7 +106,7 @@ class Trajectory {
     bool is_read = false;                        // true if the state comes from files and is not checked yet
   };
 
-  // The bytes begin <= i < end of a field, which one thread copies in one call. `factor` is crc32c_factor(end - begin).
+  // One thread copies these bytes of a field, begin <= i < end, in one call. `factor` is crc32c_factor(end - begin).
   struct Piece {
     std::size_t field = 0, begin = 0, end = 0;
     std::uint32_t factor = 0, sum = 0;

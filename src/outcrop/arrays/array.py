@@ -201,7 +201,7 @@ class Array(NumpyLike):
         After a flush, an array with access "read" refuses writes. Raises StorageError if a write fails. After this
         error, the last commit is still intact.
         """
-        _ = self.values  # this access raises InputError if the array is closed
+        _ = self.values  # raises InputError if the array is closed
         begin = time.perf_counter()
         written = self._storage.flush(self._steps)
         seconds = time.perf_counter() - begin
@@ -264,8 +264,8 @@ def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
 
 
 def check_name(path: Path) -> None:
-    """Raise InputError if the system cannot follow a path. Possible reasons are a name that is too long, a link without
-    a target, a circle of links, and a folder that this process may not search."""
+    """Raise InputError if the system cannot use a path. Possible reasons are a name that is too long, a link without a
+    target, a circle of links, and a folder that this process may not search."""
     try:
         names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)

@@ -6,8 +6,8 @@ last commit intact.
       commit.0.json    the last commit with an even number: the slot of each tile, and the CRC32C of each tile
       commit.1.json    the last commit with an odd number
 
-The program works on a copy of the values. The copy is a mapped file without a name on the same tier, or memory in DRAM.
-A commit of generation g + 1 is a transaction:
+The program works on a copy of the values. The copy is in DRAM, or in a mapped file on the tier of the array. This file
+has no name. A commit of generation g + 1 is a transaction:
 
     changed tiles ──► their free slots ──► durable                  if killed here: still generation g
     commit.N.json.tmp ──► fsync ──► rename ──► fsync folder         N = (g + 1) mod 2; committed by the rename
@@ -23,8 +23,9 @@ A process that changes the array locks the folder exclusively. Readers share the
 folder is locked before any file in the folder is read or made. All files are opened relative to the descriptor of the
 folder, and links are not followed. Each file must be a regular file. Each record must have a valid checksum. The
 generation must be even in commit.0.json, and odd in commit.1.json. If both records exist, they must belong to the same
-array. The file `tiles` must be large enough. `parse_record` checks the type and the range of each field. It also checks
-that the tables have one entry for each tile. Therefore the code after these checks may rely on the sizes in a record.
+array. The file `tiles` must be large enough. `parse_record` checks the type and the range of each field. `parse_record`
+also checks that, for each tile, `slots` has one byte and `checksums` has four bytes. Therefore the code after these
+checks may rely on the sizes in a record.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class Committed(ArrayStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
         with storage_errors(self.path, "used"):
-            self._check_here()  # check again, because readers find the commit by this path
+            self._check_here()  # check again that the path leads to this folder
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -160,8 +161,8 @@ class Committed(ArrayStorage):
         self._folder.close()
 
     def _hold(self, access: str) -> bool:
-        """Lock the folder. Return True if the lock is shared, which is the case if the array is only read and has a
-        commit."""
+        """Lock the folder. If the array is only read and has a commit, the lock is shared, and the function returns
+        True. Otherwise the lock is exclusive, and the function returns False."""
         if access == "read":
             self._held = _held(self._folder, shared=True)
             if has_commits(self._folder):
@@ -171,7 +172,7 @@ class Committed(ArrayStorage):
         self._held = _held(self._folder, shared=False)
         if not self._folder.is_here():
             raise _gone(self.path)
-        # another process has just made the first commit, so the lock can become a shared lock
+        # if another process has just made the first commit, the lock can become a shared lock
         if access == "read" and has_commits(self._folder):
             self._folder.share(self._held)
             return True
@@ -333,8 +334,8 @@ class _Content(msgspec.Struct):
 
 
 def parse_record(data: bytes, path: Path) -> Record:
-    """Read a record. Raises CorruptionError if the record is damaged, and InputError if the record has another
-    format."""
+    """Read a record. Raises CorruptionError if the record is damaged. Raises InputError if this version of Outcrop
+    cannot read the format of the record."""
     content = unsealed(data, path)
     if content.get("format") != FORMAT and type(content.get("format")) is int:
         raise InputError(f"{path} is of format {content['format']}; this version of Outcrop reads {FORMAT}")

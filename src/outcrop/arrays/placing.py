@@ -125,9 +125,9 @@ class Placement(Shown):
         return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
-        """Make the arrays. Return a dictionary from names to arrays. If an array already exists at a path, the method
-        opens this array with the values of its last commit. Raises InputError, StorageError or CorruptionError if an
-        array cannot be made."""
+        """Make the arrays, and return them in a dictionary. The keys are the names of the arrays. If an array already
+        exists at a path, the method opens this array with the values of its last commit. Raises InputError,
+        StorageError or CorruptionError if an array cannot be made."""
         made: dict[str, Array] = {}
         try:
             for one in self.arrays:
@@ -214,9 +214,9 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """Return a copy of `demand` that also counts shared space. Some tiers, such as DRAM and tmpfs, share free bytes. In
-    the copy, `takes` of each choice also has a pair for each shared space: its name, and the number of bytes that the
-    choice takes from it."""
+    """Some tiers, such as DRAM and tmpfs, share their free bytes. Return a copy of `demand` that also counts these
+    bytes. In the copy, `takes` of each choice also has a pair for each group of tiers that share free bytes: the name
+    of the group, and the number of bytes that the choice takes from this group."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -308,8 +308,8 @@ def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
 
 
 def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
-    """Return `spec`. If the array has commits but no path, it gets a path: a folder with the array's name in the
-    directory of the tier."""
+    """Return `spec`, or a copy with a path if the array has commits but no path. The path is a folder with the array's
+    name in the directory of the tier."""
     if not spec.is_committed or spec.path is not None:
         return spec
     assert tier.directory is not None, "memory keeps nothing"
@@ -322,8 +322,9 @@ def measured(tier: Tier) -> bool:
 
 
 def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
-    """Return a choice with the numbers of bytes and the transfer time of an array. The array is on `tier`. If the array
-    has commits, its working copy is on `working`."""
+    """Return the choice to place an array on `tier`. The choice has the number of bytes that the array takes on each
+    tier, and the time of the array's transfers in one step. If the array has commits, its working copy is on
+    `working`."""
     exists = spec.path is not None and check_path(spec.path, spec)
     takes = {tier.name: 0, working.name: 0}
     if spec.is_committed:
@@ -340,8 +341,8 @@ def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
 
 
 def _seconds(count: float, per_second: float | None) -> float:
-    """Return the time of a transfer. For an unmeasured tier, the time is 0. This value does not affect the choice,
-    because an unmeasured tier is used only if no other tier is possible."""
+    """Return the time to transfer `count` bytes, in seconds. For an unmeasured tier, the result is 0. The 0 does not
+    affect the choice of a tier, because an unmeasured tier is used only if no other tier is possible."""
     return count / per_second if per_second else 0.0
 
 
@@ -384,7 +385,8 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """Yield the reasons why demand `number` does not use the choices in `passed`. All other demands keep their places.
+    """Yield the reasons why the demand with this number uses none of the choices in `passed`. The reasons are valid if
+    all other demands keep their places.
     """
     places = tuple(free_bytes)
     now = placement.cost(demands, found.chosen, places, computing_seconds)[0]

@@ -223,7 +223,7 @@ def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
 
 def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
     """Return a list with the tier whose file system contains the path. If several tiers are on this file system, the
-    list has the tier that was declared for a folder above the path."""
+    list contains only the tier that was declared for a folder above the path."""
     existing = nearest_existing(path)
     try:
         existing.stat()

@@ -64,8 +64,8 @@ def path_of(handle: int) -> str:
 
 @contextmanager
 def named(opened: str, path: Path) -> Iterator[None]:
-    """Replace `opened` by `path` in the message of a StorageError, because only this process can use the path
-    `opened`."""
+    """If the body of the `with` raises a StorageError, replace `opened` by `path` in its message. Only this process can
+    use the path `opened`, so the user must not see this path."""
     try:
         yield
     except StorageError as error:
@@ -74,7 +74,8 @@ def named(opened: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def storage_errors(path: Path, what: str) -> Iterator[None]:
-    """Convert an OSError to a StorageError with the text "`path` cannot be `what`", for example "opened"."""
+    """If the body of the `with` raises an OSError, raise a StorageError instead. Its message is "`path` cannot be
+    `what`", followed by the reason. For example, `what` is "opened"."""
     try:
         yield
     except OSError as error:
@@ -148,13 +149,14 @@ def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
 
 
 def _memory_of(tier: Tier) -> str:
-    """Return the name of the memory that arrays on `tier` take. Files on tmpfs take DRAM."""
+    """Return the name of the memory in which arrays on `tier` occupy bytes. Files on tmpfs occupy bytes in DRAM."""
     return "dram" if tier.kind in MAIN_MEMORY else tier.name
 
 
 def subtract_reserved(tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers with reduced `free_bytes`. Arrays of this process have reserved some bytes that are still
-    counted as free, because they were never read or written. These bytes are subtracted."""
+    """Return the tiers with smaller values of `free_bytes`. The system counts memory as free until the memory is read
+    or written for the first time. So memory that arrays of this process have reserved, but never read or written, is
+    subtracted from `free_bytes`."""
     reserved = {memory: sum(map(untouched_bytes, list(arrays.values()))) for memory, arrays in _IN_USE.items()}
     return [replace(tier, free_bytes=max(0, tier.free_bytes - reserved.get(_memory_of(tier), 0))) for tier in tiers]
 
@@ -240,8 +242,8 @@ def read_npy_header(path: Path) -> Header:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[tuple[Directory, int]]:
-    """Open a file and its folder until the `with` block ends. Raises InputError if `path` is not a regular file or
-    cannot be opened."""
+    """Open a file and its folder, and close both at the end of the `with` block. Raises InputError if `path` is not a
+    regular file or cannot be opened."""
     if not os.path.isfile(path):
         raise InputError(f"{path} is neither a file nor a folder; give another path")
     place = Path(os.path.realpath(path))
@@ -270,7 +272,7 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
 
 def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Return four values: the shape, whether the array is in Fortran order, the dtype, and the offset of the first
-    value. Raises InputError for headers longer than MAX_HEADER_BYTES."""
+    value. Raises InputError if the header is longer than MAX_HEADER_BYTES bytes."""
     readers = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
     file = BytesIO(data)
     try:

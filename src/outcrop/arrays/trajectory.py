@@ -25,7 +25,7 @@ from outcrop.units import format_bytes, parse_bytes
 
 Path: TypeAlias = "str | os.PathLike[str]"
 State: TypeAlias = dict[str, NDArray[Any]]
-"""The values of a state: a dictionary from the names of fields to arrays."""
+"""The values of a state: a dictionary that has one array for each name of a field."""
 
 MAX_STATES = 1 << 30
 

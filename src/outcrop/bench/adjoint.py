@@ -8,8 +8,8 @@ computed with three different histories: every fourth state, all states, and the
 The forward run writes these states, and the adjoint run reads them. For each history, the table has a ratio: the time
 of both runs with this history, divided by the time of both runs without states. An adjoint run without states has fewer
 updates than an adjoint run with states, because it computes no gradient with respect to an input. The column "sums" has
-the same ratio for an adjoint run with all updates of the gradient. But this adjoint run reads the same state in each
-step, so it needs no history. If the disk or the memory has no room for a gradient, this gradient is left out, and a
+such a ratio for an adjoint run that computes all updates of the gradient, but needs no history, because it reads the
+same state in each step. If the disk or the memory has no room for a gradient, the benchmark leaves this gradient out. A
 note gives the reason.
 """
 

@@ -108,8 +108,8 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
-    """Halve the number of planes of `scale` until both arrays fit on the disk and into memory. Both arrays must fit
-    into memory, because rate (b) is measured in memory."""
+    """Return `scale` with a smaller grid if necessary: the number of planes is halved until both arrays fit on the disk
+    and into memory. Both arrays must fit into memory, because rate (b) is measured in memory."""
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
     while 2 * nz * ny * nx * 4 > room:
@@ -148,8 +148,8 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
                 reports[name].append(rates.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
                 if name == "in_memory":
-                    # Make a short run out of core. As a result, the memory is in the same state before the first
-                    # measured run as before later runs.
+                    # Make a short run out of core. As a result, the memory is in the same state before each measured
+                    # run.
                     time.sleep(scale.settle_seconds)
                     rates.advance(where, max(1, scale.steps // 4), largest, None)
         middle = scale.shares[len(scale.shares) // 2]
@@ -174,8 +174,9 @@ def share_of(memory: str) -> float:
 
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
-    """Return a dictionary from the name of each run to its memory budget in bytes. The first run holds the whole grid
-    in memory, and the other runs hold a share of the grid. No budget is smaller than the minimum for the problem."""
+    """Return the memory budgets of the runs in bytes, in a dictionary. The keys are the names of the runs. The first
+    run holds the whole grid in memory, and the other runs hold a share of the grid. No budget is smaller than the
+    minimum for the problem."""
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}
     for share in shares:
@@ -236,7 +237,8 @@ def summary(
 
 
 def checks(every: list[dict[str, Any]]) -> dict[str, bool | float]:
-    """Check the runs of one budget. Return each measured value, and whether the value is within its limit."""
+    """Check the runs of one budget. Return a dictionary with the measured values, and with True or False for each
+    check."""
     prediction = median(report["predicted"]["seconds"] / report["seconds"] for report in every)
     above = max(report["memory_peak_bytes"] - report["memory_budget_bytes"] for report in every)
     return {

@@ -35,9 +35,9 @@ _NAMES = re.compile(r"(heat|acoustic|elastic|maxwell)(\d*)(_sponge)?")
 @dataclass(frozen=True)
 class Request:
     """A measurement of the library's stencil `name`. `shape` is the shape of the cells that are updated. If `blocks` is
-    None, Devito tunes its block sizes. If `planes_file` is not None, the first, the middle and the last plane of the
-    result are written to this file in the format .npy. Only requests for the heat equation and for acoustic waves may
-    have a `planes_file`."""
+    None, Devito tunes its block sizes. If `planes_file` is not None, three planes of the result are written to this
+    file in the format .npy: the first plane, the middle plane and the last plane. Only requests for the heat equation
+    and for acoustic waves may have a `planes_file`."""
 
     name: str
     shape: tuple[int, ...]
@@ -208,7 +208,7 @@ def main() -> None:
     operator.apply(time_m=first, time_M=first + tuning - 1, **arguments, **how)
     blocks = tuned(operator._state) if request.blocks is None else request.blocks
     last = first + request.steps - 1
-    if request.planes_file is not None:  # the first `apply` has changed the field
+    if request.planes_file is not None:  # the first `apply` has changed the field, so set its initial values again
         _filled(written[0].lhs.function, written[0].lhs.function.space_order // 2, 0.0 if first else 1.0)
     done = operator.apply(time_m=first, time_M=last, autotune="off", **arguments, **blocks)
     if request.planes_file is not None:

@@ -1,5 +1,5 @@
 """`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. The
-benchmark IOR measures the same kind of rates. Figure 7 of the papers about out-of-core stencils also shows such rates.
+benchmark IOR measures the same kind of rates.
 
     `sizes`    Requests of 256 B to 16 MiB by each interface, on a file that is not in the page cache at first.
     `depths`   Requests of 4 KiB without the page cache, with 1 to 64 requests in flight.
@@ -179,8 +179,8 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """Measure the same transfers on the file and on the device. The transfers use only as many bytes as both the
-        file and the device have."""
+        """Measure the same transfers on the file and on the device. If the file and the device have different sizes,
+        the transfers use only as many bytes as the smaller one has."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
@@ -216,8 +216,8 @@ class _Parts:
         return IoCase(name, write, random, size, max(1, min(in_flight, span // size)), span)
 
     def _measured(self, cases: Iterable[IoCase], path: Path | None = None) -> list[dict[str, Any]]:
-        """Return the rates of the cases on `path`, by default the benchmark's file. Each round measures all cases
-        once."""
+        """Measure the cases on the file or device `path`, and return their rates. The default of `path` is the
+        benchmark's file. Each round measures all cases once."""
         rates: dict[IoCase, list[IoRate]] = {case: [] for case in cases}
         for _ in range(self._scale.turns):
             for case, measured in rates.items():
@@ -229,14 +229,14 @@ class _Parts:
 
 MIN_DEVICE_BYTES = 1 << 20
 DEVICE_END_BYTES = 4 << 20
-"""The number of bytes at each end of a device that are cleared after writes. Without this, a program could mistake the
-random bytes there for a file system."""
+"""The number of bytes at each end of a device that are cleared after writes. If these bytes were not cleared, a program
+could mistake the random bytes there for a file system."""
 
 
 @contextmanager
 def open_raw_device(device: Path, write: bool) -> Iterator[int]:
-    """Yield the size of a block device in bytes. If `write` is true, no other process can use the device during the
-    context, and both ends of the device are cleared afterwards.
+    """Yield the size of a block device in bytes. If `write` is true, no other process can use the device inside the
+    `with` block. At the end of the block, both ends of the device are cleared.
 
     Raises InputError if the path is not a block device, or if the device is too small or cannot be opened. If `write`
     is true, also raises InputError if the device is in use or holds content of a known kind.

@@ -1,4 +1,5 @@
-"""The cases of `outcrop bench io`. A case describes requests. `IoCase.measure` returns their rate.
+"""The cases of `outcrop bench io`. A case describes the requests of one measurement. `IoCase.measure` performs these
+requests and returns their rate.
 
 The following command measures cases in a separate process, whose memory can be limited:
 
@@ -44,7 +45,7 @@ pwrite, and `load/store` uses a mapped file. `buffered` and `load/store` use one
 PAGE_BYTES = 4096
 REQUESTS_UNTIL_FLUSH = 16384
 """The maximum number of random writes through the page cache before a flush. With more writes, the flush would take too
-long, because it takes much longer than the writes."""
+long, because a flush takes much longer than the writes before it."""
 
 
 def find_interface(name: str) -> Interface:

@@ -1,4 +1,5 @@
-"""Limit and measure the memory of a process, measure how much of a file is in the page cache, and make a swap file.
+"""This module limits and measures the memory of a process, measures how much of a file is in the page cache, and makes
+a swap file.
 
 If this process may make a control group (version 1 or 2), the group limits the memory of a child process. The page
 cache that the child fills counts as memory of the child:
@@ -6,8 +7,8 @@ cache that the child fills counts as memory of the child:
     parent: make group ──► set limits ──► start child ───────────────────────► read peak ──► remove group
     child:                                 join group ──► interpreter starts: all its memory counts
 
-A swap file exists only during a benchmark, and only root can make it. At the end, it is always switched off and
-removed:
+A swap file exists only during a benchmark, and only root can make it. At the end of the benchmark, the swap file is
+always switched off and removed:
 
     create ──► mkswap ──► swapon ──► ... ──► swapoff ──► remove
                              └── Ctrl-C, errors ──┘
@@ -119,7 +120,7 @@ class Group:
         with (self.path / self.files.limit).open("r+") as file:
             file.write(str(limit_bytes))
         swap_limit = self.path / self.files.swap_limit
-        if not may_swap and swap_limit.exists():  # without this file, the kernel does not count swap
+        if not may_swap and swap_limit.exists():  # if the file does not exist, the kernel does not count swap
             swap_limit.write_text(str(limit_bytes if self.files.swap_counts_memory else 0))
 
     def remove(self) -> None:
@@ -282,7 +283,7 @@ def _call(command: list[str], path: Path) -> None:
 def _no_interrupts() -> Iterator[None]:
     """Ignore signals during the context. If a second Ctrl-C interrupted `swapoff`, the swap file would remain."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers of signals
+        yield  # signals are not ignored, because only the main thread may set their handlers
         return
     former = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -14,9 +14,9 @@ cells with the tuned sizes. The process reports only the time of the steps. A ra
 number of steps, divided by this time. The benchmark compares the medians of the rates.
 
 Outcrop and Devito start from the same values, and the benchmark compares three planes of their results. Girih and YASK
-start from their own values, so their results are not compared. The stencils of Girih and YASK have the same number of
-arrays as the stencils of Outcrop, and read the same neighbours of a cell. But their coefficients are different. Girih
-rounds the number of steps up.
+start from their own values, so their results are not compared. Each measured stencil of Girih or YASK has the same
+number of arrays as the stencil of Outcrop, and reads the same neighbours of a cell. But their coefficients are
+different. Girih rounds the number of steps up.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class OtherProgram(Peer):
 
     @abstractmethod
     def trials(self, job: Job) -> Sequence[dict[str, int]]:
-        """Return the options of each run in which the program tunes its sizes. The measured runs then use the tuned
-        sizes of the fastest of these runs."""
+        """Return a list of options: one entry for each run in which the program tunes its sizes. The measured runs then
+        use the tuned sizes of the fastest of these runs."""
 
     @abstractmethod
     def command(self, job: Job, given: Mapping[str, int]) -> list[str]:

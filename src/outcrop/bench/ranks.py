@@ -97,7 +97,7 @@ def all_ranks() -> Iterator[Ranks]:
         raise without_mpi(error) from None
     ranks = MpiRanks(MPI)
     started = max((int(os.environ[name]) for name in COUNTS if os.environ.get(name, "").isdecimal()), default=1)
-    if ranks.size == 1 < started:  # otherwise each process would act as rank 0
+    if ranks.size == 1 < started:  # without this error, each process would act as rank 0
         other = f"an mpirun that does not belong to the MPI of mpi4py, {ranks.library}"
         raise InputError(f"{started} ranks were started by {other}; use the mpirun of this MPI")
     try:

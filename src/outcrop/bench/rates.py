@@ -1,7 +1,8 @@
 """Measure the rates of the kernel in the second-level cache, of plain sweeps, and of whole runs.
 
-The first two rates use the loops of a run, but without ends of the streaming axis and without storage. A whole run is a
-separate process, so that its memory can be measured and limited separately:
+The first two rates are measured with the loops of a run. These two measurements use no storage, and have no planes at
+the ends of the streaming axis. A whole run is a separate process, so that its memory can be measured and limited
+separately:
 
     python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES BIND     # prints the report as JSON
 """
@@ -155,9 +156,10 @@ def advance(
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
     """Return the time that checksums add to the first pass of a run, relative to the time of this pass without
-    checksums. The run has `steps` steps within `budget_bytes`. The result is the median of `pairs` ratios of passes
-    with and without checksums. No counter shows the time of checksums, because each update also computes the checksums
-    of its planes.
+    checksums. The run has `steps` steps within `budget_bytes`. The function measures `pairs` pairs of passes: one pass
+    of a pair computes checksums, and the other pass does not. For each pair, the time with checksums is divided by the
+    time without checksums. The result is the median of these ratios, minus 1. No counter shows the time of checksums,
+    because each update also computes the checksums of its planes.
 
     Each measured pass reads the current copy of the run in `directory` and writes the other copy. The written copy is
     never committed.

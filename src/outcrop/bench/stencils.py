@@ -53,7 +53,7 @@ class StencilCase:
     """One stencil of the library. `plane` is (ny, nx) for a grid of three axes, and (nx,) for a grid of two axes.
 
     Fields are smooth waves around 0, or around their value in `means`. With these values, results do not grow without
-    bound. They also do not become denormal numbers, which the processor computes slowly.
+    bound. Results also do not become denormal numbers, because the processor computes slowly with such numbers.
     """
 
     name: str

@@ -209,8 +209,8 @@ class ModeTimes:
 
 
 def threads_of_rank(ranks: Ranks) -> int:
-    """Return the number of threads of a rank. Ranks share the processors of a node equally. But a rank never has more
-    threads than the number of processors that it may use."""
+    """Return the number of threads of a rank. Ranks share the processors of a node equally. But the number of threads
+    of a rank is at most the number of processors that the rank may use."""
     own = os.sched_getaffinity(0)
     together: set[int] = set().union(*ranks.of_node(own))
     return max(1, min(len(own), len(together) // ranks.on_node))
@@ -258,7 +258,7 @@ class RankStream:
         values = {(place, name): value for place in mode.places for name, value in STARTS.items()}
         for place in mode.places:
             self._start(place, count)
-        if self._mapping is not None:  # otherwise the system could write the data back during the measurement
+        if self._mapping is not None:  # without this flush, the system could write data back during the measurement
             self._mapping.flush(0, len(self._mapping.bytes), self._threads)
         times: dict[str, list[LoopTime]] = {loop.name: [] for loop in LOOPS}
         self._ranks.wait_for_all()
@@ -382,7 +382,8 @@ def measure(rank: RankStream, modes: list[StreamMode], rounds: int, ranks: Ranks
 
 @dataclass(frozen=True)
 class RankFigures:
-    """The times that a rank has measured. `modes` is a dictionary from the name of each mode to its times."""
+    """The times that a rank has measured. The keys of `modes` are the names of the modes, and the values are the times
+    of these modes."""
 
     rank: int
     node: str

@@ -1,4 +1,5 @@
-"""`outcrop bench tuner`: compare the plan of the tuner with other plans, and its predicted time with its measured time.
+"""`outcrop bench tuner`: compare the plan of the tuner with other plans. Also compare the predicted time of this plan
+with its measured time.
 
 For three grids and three budgets, the tuner makes the plan that a user gets. The other plans try many combinations of
 levels, blocks, slabs and cache tiles. Each plan is run once, with all passes and on the same files. The fastest plans

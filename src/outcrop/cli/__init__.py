@@ -1,6 +1,7 @@
 """The command line. This package only reads options, calls other packages and prints.
 
-`main.py` runs a command of `app.py`, which imports the files of all commands. This file has what all of them share.
+`main.py` runs a command of `app.py`, which imports the files of all commands. This file contains the parts that several
+files of the package share.
 """
 
 from __future__ import annotations

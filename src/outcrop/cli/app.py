@@ -113,5 +113,5 @@ def invoke(arguments: list[str]) -> int:
 
 def help_command(error: Exception) -> str:
     """Return the command that shows the help for a UsageProblem, such as "outcrop run --help"."""
-    context = getattr(error, "ctx", None)  # the class for files that cannot be opened has no context
+    context = getattr(error, "ctx", None)  # an error about a file that cannot be opened has no context
     return f"{context.command_path if context is not None else 'outcrop'} --help"

@@ -1,9 +1,10 @@
 """`outcrop`: runs a command, and turns every error into one line and an exit code.
 
-A command has one of three exit codes. 0 means that the command is done. 2 means that the command was refused or has
-failed; one line on standard error gives the reason. 130 means that the user has interrupted the command. The reader of
-standard output may close the pipe, as in `outcrop info run.oc | head -1`. Then most commands end by the signal SIGPIPE,
-like other programs. The commands `run` and `resume` continue without output (`RunOutput`).
+A command has one of three exit codes. The exit code 0 means that the command has succeeded. The exit code 2 means that
+the command was refused or has failed; one line on standard error gives the reason. The exit code 130 means that the
+user has interrupted the command. The reader of standard output may close the pipe, as in
+`outcrop info run.oc | head -1`. Then most commands end by the signal SIGPIPE, like other programs. The commands `run`
+and `resume` continue without output (`RunOutput`).
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         if code == 0:  # after an error, the command has already printed its error message
             code = _print_error(f"standard output: {error.strerror}", FAILED)
-        # The buffer still holds the text. Without this call, Python would try to write the text at exit, and fail
-        # again.
+        # The buffer of standard output still holds the text that could not be written. Without the following call,
+        # Python would try to write the text again at exit, and would fail again.
         discard_output()
     try:
         sys.stderr.flush()

@@ -82,7 +82,7 @@ def complete_stencil(incomplete: str) -> list[str]:
 
 
 def _complete_stencil_or_file(incomplete: str) -> list[str]:
-    """Return names of stencils, and names of TOML files and folders."""
+    """Return the names of stencils, of TOML files and of folders that begin with `incomplete`."""
     from outcrop.run.options_file import SUFFIX
 
     folder, _, start = incomplete.rpartition("/")
@@ -96,7 +96,8 @@ def _complete_stencil_or_file(incomplete: str) -> list[str]:
 
 
 def _complete_parameter(ctx: Context, incomplete: str) -> list[str]:
-    """Return the parameters of the stencil on the command line, each followed by "=" and its default."""
+    """Return the parameters of the stencil that the command line names. Each parameter is followed by "=" and its
+    default."""
     from outcrop.language.library import find_stencil
     from outcrop.language.library.table import split_name
 
@@ -115,7 +116,7 @@ def _complete_scheme(incomplete: str) -> list[str]:
 
 
 def complete_words(*words: str) -> Callable[[str], list[str]]:
-    """Return a function that completes one of these words."""
+    """Return a function that completes a word on the command line to one of `words`."""
 
     def complete(incomplete: str) -> list[str]:
         return [word for word in words if word.startswith(incomplete)]
@@ -132,7 +133,8 @@ _COMPLETE: dict[str, Callable[..., list[str]]] = {
     "bind": complete_words("auto", "cores", "none"),
     "init": complete_words("zeros", "gaussian", "random:"),
 }
-"""Functions that complete the values of options in a shell. They return all values that begin with a given text."""
+"""Functions that complete the values of options in a shell. Each function returns all values that begin with a given
+text."""
 
 
 class CommandGroup(TyperGroup):

@@ -46,7 +46,7 @@ MAX_PIXELS = 1024
 MAX_SLICES = 16
 DIVERGING, SEQUENTIAL = "RdBu_r", "viridis"
 MAX_RATIO = 8.0
-"""If a side of a slice is more than this number of times as long as the other side, the slice is stretched."""
+"""If the long side of a slice is more than MAX_RATIO times as long as the short side, the slice is stretched."""
 ONE_PANEL, SEVERAL_PANELS = (20.0, 8.0), (7.5, 4.5)
 """The area of a panel in square inches, and its maximum side in inches, for one panel and for several panels."""
 MIN_SIDE = 1.2
@@ -178,7 +178,7 @@ class Scale:
     @staticmethod
     def of(found: Range, limits: tuple[float, float] | None, colors: str) -> Scale:
         """Return the colours for values in the range `found`. The user may have given limits or a colour map."""
-        if found.low > found.high:  # no value is finite
+        if found.low > found.high:  # no value is finite, so there is no range
             found = Range(0.0, 0.0)
         low, high = limits or (found.low, found.high)
         if limits is None and low < 0 < high:
@@ -412,7 +412,8 @@ class Mp4File:
             self.end()
 
     def end(self) -> None:
-        """Wait until the program has written the movie. Raises InputError with its last message if it has failed."""
+        """Wait until the program has written the movie. If the program has failed, raises InputError with the last
+        message of the program."""
         assert self._process is not None and self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -452,8 +453,9 @@ def open_mp4(path: Path, program: str, frames_per_second: float) -> Iterator[Mov
 
 @contextlib.contextmanager
 def _beside(path: Path, option: str) -> Iterator[Path]:
-    """Yield the path of a temporary file beside `path`. At the end, rename the file to `path`. If the caller fails,
-    remove the file. A file that is not a regular file, such as /dev/null, is written directly."""
+    """Yield the path of a temporary file beside `path`. At the end, rename the file to `path`. If the body of the
+    `with` raises an exception, remove the file instead. A file that is not a regular file, such as /dev/null, is
+    written directly."""
     if path.exists() and not path.is_file():
         yield path
         return

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from outcrop.run.options import RunOptions
 
 THIS_MACHINE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "bind": "--bind"}
-"""Options about this machine. They are not allowed in a plan for another machine."""
+"""Options about this machine. These options are not allowed in a plan for another machine."""
 
 
 @options.takes_run_options()
@@ -140,7 +140,8 @@ def _missing_here(chosen: RunOptions, planned: Planned) -> Iterator[str]:
 
 
 def declared_machine(given: Mapping[str, Any], name: str) -> DeclaredMachine:
-    """Return the machine that the file `name` declares. Raises InputError for options about this machine."""
+    """Return the machine that the file `name` declares. Raises InputError if `given` has an option about the machine on
+    which the command runs."""
     from outcrop.tiers.declarations import load_machine
 
     for option, flag in THIS_MACHINE.items():
@@ -169,7 +170,7 @@ def plan_gradient(
     chosen: RunOptions, declared: DeclaredMachine | None, wrt: tuple[str, ...] | None, json: Path | None, quiet: bool
 ) -> None:
     """Compare the ways in which an adjoint run can get the states of the forward run. Print a table, and write it as
-    JSON if `json` is given. Raises InputError if no adjoint run can compute the gradient, and if none of the ways is
+    JSON if `json` is given. Raises InputError if no adjoint run can compute the gradient, or if none of the ways is
     possible."""
     from outcrop.plan.gradient import described
     from outcrop.run.setup import set_up, set_up_elsewhere

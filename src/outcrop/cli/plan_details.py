@@ -117,8 +117,7 @@ def advice(planned: Planned) -> str:
     is_waiting = guess.seconds > WAITING * guess.seconds_update > 0
     if planned.given or problem.is_part or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:
         return ""
-    # the update rate of the plan in cells per second; the additional time at the edges of slabs and blocks does not
-    # count
+    # the update rate of the plan in cells per second, without the additional time at the edges of slabs and blocks
     rate = problem.cells * problem.levels / guess.seconds_update * edge_factor(problem, plan.sizes)
 
     def roughly(one: Problem) -> float:
@@ -126,7 +125,7 @@ def advice(planned: Planned) -> str:
         return estimate(one, schemes, planned.machine, planned.budget_bytes, rate)
 
     seconds, best = min(((roughly(one), one) for one in _reordered(problem)), key=lambda pair: pair[0])
-    if not seconds < WORTH_SAYING * roughly(problem):  # the condition is also false if both times are infinite
+    if not seconds < WORTH_SAYING * roughly(problem):  # the comparison is also false if both times are infinite
         return ""
     other = make_plan(
         best, planned.machine, planned.budget_bytes, plan.scheme, lambda sizes: rate / edge_factor(best, sizes)
@@ -138,8 +137,8 @@ def advice(planned: Planned) -> str:
 
 
 def _reordered(problem: Problem) -> Iterator[Problem]:
-    """Yield the problem with its axes in another order. In each of these orders, the first axis has the maximum
-    length."""
+    """For each order of the axes whose first axis has the maximum length, yield the problem with its axes in this
+    order."""
     own = [place for place in range(3) if problem.ndim == 3 or place != 1]
     for order in permutations(own):
         z, y, x = order if problem.ndim == 3 else (order[0], 1, order[-1])

@@ -1,5 +1,6 @@
-"""`Subject`: the values that `outcrop plot` and `outcrop view` show. They are a field of a run, snapshots of a run, or
-the values in a file. A subject has named axes with coordinates, and one or several frames, which are read on demand."""
+"""`Subject`: the values that `outcrop plot` and `outcrop view` show. These values are a field of a run, snapshots of a
+run, or the values in a file. A subject has named axes with coordinates, and one or several frames, which are read on
+demand."""
 
 from __future__ import annotations
 
@@ -126,7 +127,7 @@ def of_snapshots(simulation: Simulation, name: str) -> Subject:
     for place, (letter, (begin, _), group) in enumerate(
         zip(description.axis_names, entry.box, entry.group, strict=True)
     ):
-        # a value is at the centre of the cells of its group
+        # each value is placed at the centre of its group of cells
         first = begin - description.padding[place] + (group - 1) / 2
         axes.append(_axis(simulation.coordinates, place, letter, entry.shape[place], first, group))
     dt, units = description.parameters.get("dt"), entry.time_units
@@ -141,7 +142,7 @@ def of_snapshots(simulation: Simulation, name: str) -> Subject:
 def _of_snapshot(view: SnapshotView, number: int, index: Index) -> NDArray[Any]:
     import numpy as np
 
-    return np.array(view[(number, *index)])  # a copy, because the view returns a part of a memory map
+    return np.array(view[(number, *index)])  # copy the values, because `view` returns a part of a memory map
 
 
 def _axis(where: Coordinates | None, place: int, name: str, cells: int, first: float = 0, group: int = 1) -> Axis:

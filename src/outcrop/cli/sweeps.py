@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 MAX_RUNS = 10_000
 MAX_NAME = 120
-"""The maximum number of characters that a sweep adds to the name of a directory. With more, the number of the run is
-added instead."""
+"""The maximum number of characters that a sweep adds to the name of a directory. If the text of the values is longer,
+the number of the run is added instead."""
 
 _MAPPINGS = {"params": "NAME=VALUE", "init": "NAME=VALUE"}
 _FIXED = ("stencil", "directory", "raw_device", "records", "force", "ranks", "check_finite")
@@ -130,7 +130,7 @@ def chosen_options(found: Sequence[Variant]) -> list[RunOptions]:
         with naming(one):
             every.append(options.run_options(one.given))
     names = [_suffix(one, number) for number, one in enumerate(found, start=1)]
-    if len(set(names)) < len(names):  # values that differ only in characters that file names cannot contain
+    if len(set(names)) < len(names):  # some values differ only in characters that file names cannot contain
         names = [f"{name}-{number}" for number, name in enumerate(names, start=1)]
     return [replace(one, directory=_derived(one.directory, name)) for one, name in zip(every, names, strict=True)]
 

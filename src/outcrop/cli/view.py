@@ -10,8 +10,8 @@ Each address contains a random token, so other users of the computer cannot read
 Only displayed cells are read. If the display has fewer pixels than the slice has cells, only every second, fourth, ...
 cell along each axis is read. A block of cells has at most 2^18 cells, so memory does not depend on the size of the run.
 
-The server opens the run again every LOOK_SECONDS. After a commit of the run, the server gives the browser new addresses
-for the snapshots. Then the browser reads the snapshots at these addresses, and the changed arrays.
+The server opens the run again every LOOK_SECONDS seconds. After a commit of the run, the server gives the browser new
+addresses for the snapshots. Then the browser reads the snapshots at these addresses, and the changed arrays.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Server:
             state.layers.append(name=name, layer=shown.layer(), visible=False)
         position, now = [] if state.position is None else state.position.tolist(), _newest(subjects)
         known = list(state.dimensions.names)
-        if STEP not in known and now is not None:  # these are the first snapshots
+        if STEP not in known and now is not None:  # the browser has no snapshots until now
             state.dimensions = _dimensions(import_neuroglancer(), subjects)
             known = list(state.dimensions.names)
             position += [0.0] * (len(known) - len(position))
@@ -201,7 +201,7 @@ def _opened(where: Path) -> Simulation:
 def _commit_of(simulation: Simulation) -> tuple[str, tuple[Any, ...]]:
     """Return a text that identifies the run, and values that are different after each commit."""
     reader = simulation.reader()
-    assert reader is not None  # the run is on disk
+    assert reader is not None  # not None, because the run is on disk
     manifest = reader.manifest
     return manifest.identity, (manifest.generation, manifest.step, tuple(sorted(manifest.filled.items())))
 
@@ -259,7 +259,7 @@ def _x_first(subject: Subject) -> list[Axis]:
 
 
 def import_neuroglancer() -> Any:
-    """Return the package neuroglancer. Raises InputError if it is not installed."""
+    """Return the package neuroglancer. Raises InputError if the package is not installed."""
     try:
         import neuroglancer
         import neuroglancer.server

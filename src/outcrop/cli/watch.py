@@ -78,7 +78,7 @@ def watch(
 
 
 def curve_columns() -> int:
-    """Return the number of columns of a curve that suits the terminal."""
+    """Return the number of columns that a curve has in a terminal of this width."""
     return min(MAX_CURVE_COLUMNS, max(MIN_CURVE_COLUMNS, get_terminal_size((120, 24)).columns - TEXT_COLUMNS))
 
 
@@ -138,7 +138,8 @@ def _status(now: Glance, is_brief: bool = False) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Return a time that need not be exact: "4 s", "2 min 05 s"."""
+    """Return a duration as a short text, such as "4 s" or "2 min 05 s". The text is rounded, because the duration need
+    not be exact."""
     return f"{seconds:.0f} s" if seconds < 60 else format_seconds(seconds)
 
 
@@ -251,7 +252,7 @@ def _last_norms(one: NormGlance) -> str:
 
 
 def curve(values: Sequence[float]) -> str:
-    """Return a curve of values that are not negative, with one character for each value. NaN and infinity become
+    """Return a curve with one character for each value. The values must not be negative. NaN and infinity become
     "!"."""
     bars = BARS if _has(BARS) else ASCII_BARS
     top = max((value for value in values if math.isfinite(value)), default=0.0)
@@ -293,12 +294,13 @@ def _can_draw() -> bool:
 
 
 class Follower:
-    """Looks at a run again and again, and remembers the glance at the commit before the newest commit. An error is
-    returned as a text until a look succeeds, because a run can be replaced or moved while it is watched."""
+    """Looks at a run again and again, and remembers the glance at the commit before the newest commit. A run can be
+    replaced or moved while it is watched. Therefore an error of a later look does not end the command, but is returned
+    as a text until a look succeeds."""
 
     def __init__(self, look: Callable[[], Glance]) -> None:
         self._look = look
-        self.now: Glance = look()  # an error of the first look ends the command
+        self.now: Glance = look()  # if the first look raises an error, the command ends
         self.earlier: Glance | None = None
         self.problem = ""
 

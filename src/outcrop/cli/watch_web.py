@@ -118,7 +118,7 @@ def _columns(rows: NDArray[np.void] | None) -> dict[str, list[float | None]]:
 
 
 def _numbers(values: Any) -> list[float | None]:
-    """Return numbers for JSON, which has no NaN and no infinity. They become None."""
+    """Return the values as numbers for JSON. JSON has no NaN and no infinity, so these values become None."""
     return [float(one) if math.isfinite(one) else None for one in values]
 
 

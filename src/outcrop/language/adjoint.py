@@ -8,13 +8,14 @@ after the stage, the adjoint of u_j before the stage is:
     adjoint of u_j before the stage at y  =  [j is not updated] a_j(y)  +  sum over i, o of  D(y - o) a_i(y - o)
 
 The bracket is 1 if the stage does not update u_j, and 0 if it does. D(z) is the derivative of the update of u_i in cell
-z with respect to the load of u_j in cell z + o. `Gather` computes the sum, also at a boundary. In the fixed rim all
-adjoints stay 0, because no step changes the rim. Derivatives with respect to values of the rim are not computed.
+z with respect to the load of u_j in cell z + o. `Gather` computes this sum for cells inside the grid and for cells at a
+boundary. In the fixed rim all adjoints stay 0, because no step changes the rim. Derivatives with respect to values of
+the rim are not computed.
 
 If steps need the previous value u.previous, this value is also a part of the state. The adjoint of the previous value
 is stored in a separate field. In wave equations, the adjoint of u.previous is the adjoint of u one step later, times a
 factor. The factor depends only on parameters, and on static fields in the same cell. In this case the adjoint stencil
-reads `previous` of the adjoint of u, and needs no separate field.
+reads the previous value of the adjoint of u, and needs no separate field.
 
 The gradient with respect to a static field is a sum of terms D(y - o) a_i(y - o). The sum is over all loads of this
 field and all steps, beginning with the last step. The gradient with respect to a parameter is stored as one
@@ -66,8 +67,8 @@ MAX_REPEATED = 4
 
 def edge_values(extent: int, radius: int) -> list[int]:
     """Return the values of an edge field along its axis, for a stencil of radius r. Cell k of the first r cells has the
-    value r - k. The last r cells have negative values: if k cells follow a cell, its value is -(r - k). All other cells
-    have the value 0. Raises InputError for an axis with fewer than 2 r cells."""
+    value r - k. The last r cells have negative values: a cell that is followed by k cells has the value -(r - k). All
+    other cells have the value 0. Raises InputError for an axis with fewer than 2 r cells."""
     if extent < 2 * radius:
         raise InputError(f"a mirrored axis has {extent} cells; the adjoint of this stencil needs {2 * radius} or more")
     return [max(0, radius - k) - max(0, radius - (extent - 1 - k)) for k in range(extent)]
@@ -159,7 +160,7 @@ class Gather:
         return [axis for axis, sides in enumerate(self._boundary.sides) if "mirror" in sides]
 
     def _reachable(self, table: Mapping[Offset, int]) -> list[Offset]:
-        """Return the offsets whose coefficient can differ from 0. These are the offsets in the table, and their
+        """Return the offsets for which the coefficient can differ from 0. These are the offsets in `table`, and their
         reflections along mirrored axes."""
         found: dict[Offset, None] = {}
         for offset in table:
@@ -208,14 +209,13 @@ class Adjoint:
     `adjoints` is a dictionary. Its keys are the names of updated fields, such as "u", and of previous values, such as
     "u.previous". Each value is the name of the field that holds the adjoint. This field may hold a multiple of the
     adjoint of a field "u". Then `scales` maps "u" to the program that computes the factor. `values` contains a program
-    for each adjoint that no field holds, for example because a field holds only a multiple of the adjoint. Each program
-    reads fields of `stencil`, only in the cell for which it computes a value.
+    for each adjoint that no field holds. For example, a field may hold only a multiple of the adjoint. A program
+    computes a value for one cell, and reads fields of `stencil` only in this cell.
 
     `gradients` maps names in `wrt` to names of fields. For a static field, the values of the named field are the
     gradient. For a parameter, the named field has the contribution of each cell, and the gradient is the sum over all
     cells. For a signal, the sum over all cells is the gradient with respect to one value of the signal. This value
-    belongs to the step that the adjoint has reversed last. If a name in `wrt` does not affect the updates, it is left
-    out.
+    belongs to the step that the adjoint has reversed last. Names in `wrt` that do not affect the updates are left out.
 
     `sources` is a dictionary. Its keys are the names of the fields that have sources, and its values are the names of
     gradient fields. The values of a gradient field are the gradients with respect to the sources of the step. There are
@@ -250,9 +250,8 @@ def adjoint_of(
     The gradients with respect to the static fields, parameters and signals in `wrt` are computed. `sources` contains
     the names of the updated fields that have sources. In each step, sources act after the last update of their field.
     The adjoint of the state is always computed. If `is_scaled` is false, each field holds an adjoint itself, and not a
-    multiple of the adjoint. This is necessary if the factor is 0 in some cells, because in these cells the adjoint
-    cannot be computed from its multiple. Raises InputError for unknown names, and for an adjoint that no kernel can
-    compute.
+    multiple of the adjoint. This is necessary if the factor is 0 in some cells. In these cells, the adjoint cannot be
+    computed from its multiple. Raises InputError for unknown names, and for an adjoint that no kernel can compute.
     """
     return _Derivation(stencil, wrt, boundary, sources, is_scaled).result()
 
@@ -474,9 +473,10 @@ class _Derivation:
         return self._local(tape.program([found[core]]), {})
 
     def _local(self, program: Program, moved: Mapping[int, Load]) -> Program | None:
-        """Convert a program of the forward stencil to the fields of the adjoint. The keys of `moved` are numbers of
-        fields that do not exist in the forward stencil. Loads of these fields are replaced by the values of `moved`.
-        Return None if the program depends on other values than parameters and static fields in the same cell."""
+        """Convert a program that reads fields of the forward stencil to a program that reads fields of the adjoint. The
+        keys of `moved` are numbers of fields that do not exist in the forward stencil. Loads of these fields are
+        replaced by the values of `moved`. Return None if the program depends on other values than parameters and static
+        fields in the same cell."""
         operations = list(program.operations)
         for place, operation in enumerate(operations):
             match operation:
@@ -495,7 +495,8 @@ class _Derivation:
 
     def _local_previous(self) -> dict[int, Program]:
         """Return programs for the previous values whose adjoint needs no separate field. Each program computes the
-        adjoint of a previous value from `previous` of the field's adjoint. The keys are the numbers of the fields.
+        adjoint of a previous value from the previous value of the field's adjoint. The keys are the numbers of the
+        fields.
 
         A field has such a program under two conditions. First, only one stage reads or updates the field. Second, the
         derivative with respect to its previous value depends only on parameters, and on static fields in the same cell.

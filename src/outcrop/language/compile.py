@@ -95,8 +95,8 @@ def _shared_object(source: str) -> Path:
 
 @lru_cache
 def _processor() -> dict[str, str]:
-    """Return the properties of the first processor in /proc/cpuinfo. If this file has none of these properties, return
-    the name of the architecture."""
+    """Return the properties of the first processor in /proc/cpuinfo. If this file has none of the properties in
+    PROCESSOR, return the result of `platform.processor()`."""
     found = {}
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
         for line in takewhile(str.strip, lines):

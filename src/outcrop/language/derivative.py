@@ -47,9 +47,9 @@ def balanced(items: list[Item], combine: Callable[[Item, Item], Item]) -> Item:
 
 
 class Tape:
-    """Appends operations to a program. Equal operations are appended once. Sums with 0, products with 0, 1 and -1, and
-    double minus signs are simplified. Constants are combined only if the result is exact, so simplifications add no
-    rounding errors."""
+    """Appends operations to a program. An operation is not appended if an equal operation exists. Sums with 0, products
+    with 0, 1 and -1, and double minus signs are simplified. Constants are combined only if the result is exact, so
+    simplifications add no rounding errors."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -337,7 +337,7 @@ def _slopes(tape: Tape, operation: Apply, at: Mapping[int, int], place: int) -> 
             return [tape.negative(tape.apply("sin", *places))]
         case "tan":
             return [tape.add(one, tape.multiply(result, result))]
-        case "tanh":  # 1 - tanh^2 loses fewer digits as a product
+        case "tanh":  # (1 - tanh) (1 + tanh) loses fewer digits than 1 - tanh^2
             return [tape.multiply(tape.add(one, tape.negative(result)), tape.add(one, result))]
         case "sign":
             return [ZERO]

@@ -1,6 +1,6 @@
 """Write the operations of a program as C expressions, for vectors of cells and for single cells.
 
-generate.py writes the functions around these expressions. Its docstring explains the vectors.
+generate.py writes the functions around these expressions. The docstring of generate.py explains the vectors.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Expressions:
 
     @property
     def shares_rows(self) -> bool:
-        """True if several of the updates that the loop performs together read the same row."""
+        """The loop performs several updates together. True if several of these updates read the same row."""
         own = {((load.field, load.age), *load.offset[:2]) for load in self.program.loads}
         return len(self.rows) < len(own) * len(self.places)
 
@@ -75,7 +75,8 @@ class Expressions:
         return {row: number for number, row in enumerate(self.rows)}
 
     def number(self, row: Row, place: Place) -> int:
-        """Return the number of the row that the update of `place` reads. `row` gives this row relative to the place."""
+        """Return the number of a row that the update of `place` reads. `row` has the offsets of this row from
+        `place`."""
         operand, dz, dy = row
         return self._numbers[operand, dz + place[0], dy + place[1]]
 
@@ -85,8 +86,8 @@ class Expressions:
 
     @cached_property
     def once(self) -> dict[int, int]:
-        """The functions whose operands are the same for every cell. A key is the position of the operation. A value is
-        the place of the result in the array `once`."""
+        """A mapping of the functions whose operands are the same for every cell. A key is the position of such a
+        function in the program. The value is the place of its result in the array `once`."""
         every = zip(self.program.operations, self.program.uniform, strict=True)
         found = [
             place
@@ -195,7 +196,7 @@ class Expressions:
         return [(row, low // self.lanes, -(-high // self.lanes)) for row, (low, high) in enumerate(ends)]
 
     def first_vectors(self) -> Iterator[str]:
-        """Yield the loads of the vectors that the loop needs when it begins."""
+        """Yield the loads of the vectors that must be loaded before the loop begins."""
         for row, first, last in self.reaches:
             for i in range(first, last):
                 yield f"  v w{row}_{_index(i)} = *(const v *)(r{row} + b->x0 + {i * self.lanes});"
@@ -209,8 +210,8 @@ class Expressions:
 
     def operations(self) -> Iterator[str]:
         """Yield the operations that depend on the cell. Each operation is written once for each place, and computes a
-        vector of cells from x on. The next vector of a row is loaded directly before its first use, so that it occupies
-        a register for a short time."""
+        vector of cells from x on. The next vector of a row is loaded directly before its first use, so that the vector
+        occupies a register only for a short time."""
         last_vectors = {row: last for row, _, last in self.reaches}
         for number, operation in self._of_cells():
             for place in self.places:

@@ -81,7 +81,8 @@ class Field(_NotAValue):
         return OlderField(self, 1)
 
     def back(self, updates: int) -> OlderField:
-        """Return the values before the latest `updates` updates, 1 to 3. `u.back(1)` is `u.previous`."""
+        """Return the values before the latest `updates` updates. `updates` is 1, 2 or 3. `u.back(1)` is
+        `u.previous`."""
         if type(updates) is not int or not 1 <= updates <= MAX_BACK:
             raise InputError(f"{self.name}.back({shown(updates)}): there are 1 to {MAX_BACK} updates back")
         return OlderField(self, updates)

@@ -28,8 +28,8 @@ made from two of these vectors by a shift of lanes. So no load is unaligned:
 
 Vectors are extensions of GCC and Clang (`vector_size`, `__builtin_shufflevector`). Without vectors, the same
 expressions are written for single cells in plain C. Operations that do not depend on the cell are computed as scalars
-before the loop. Functions of such values, such as exp of a parameter, are computed once per call of the kernel. One
-function takes as long as the update of many cells.
+before the loop. Functions of such values, such as exp of a parameter, are computed once per call of the kernel. The
+computation of one such function takes as long as the update of many cells.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def vector_types(c_type: str, lanes: int) -> Iterator[str]:
 def _blocks(stencil: Stencil, lanes: int) -> list[tuple[int, int]]:
     """Return one pair for each loop of the kernel: the numbers of rows and of planes that the loop updates together.
     The first loop updates one row of one plane."""
-    if lanes == 1:  # the compiler cannot vectorise loops over several rows
+    if lanes == 1:  # without vector types, the compiler cannot vectorise a loop over several rows
         return [(1, 1)]
     return [(1, 1), (1, 2), *([(2, 2)] if max(stencil.radii) <= 1 and stencil.ndim == 3 else [])]
 
@@ -148,11 +148,11 @@ class _StageWriter:
 
     @property
     def _once(self) -> str:
-        """The argument that passes the values that are computed once per call of the kernel."""
+        """The argument for the values that are computed once per call of the kernel."""
         return ", once" if self.once else ""
 
     def _row(self, place: Place = (0, 0)) -> str:
-        """The arguments that pass the row and the plane of an update, if an operation depends on them."""
+        """The arguments for the row and the plane of an update, if an operation depends on the row or the plane."""
         plane, row = place
         return f", {plus('y', row)}, {plus('k', plane)}" if self.row else ""
 
@@ -163,8 +163,8 @@ class _StageWriter:
         return ((n, *one) for n, one in enumerate(every))
 
     def _row_arguments(self, code: Expressions) -> str:
-        """Return the parameters of a row function. In their names, q stands for target rows, p for rows with the
-        values of the rim, and r for rows that are read."""
+        """Return the parameters of a row function. In the names of the parameters, q stands for target rows, p for rows
+        with the values of the rim, and r for rows that are read."""
         alone = "" if self.reads_target else "restrict "
         targets = "".join(
             f", {self.type} *{alone}q{n}, const {self.type} *{alone}p{n}" for n, _, _ in self._targets(code)
@@ -231,7 +231,7 @@ class _StageWriter:
 
     def _take_edges(self, code: Expressions) -> Iterator[str]:
         """Yield the code that computes or saves the cells at both ends of the rows. Cells of the rim are not saved if
-        they can still be copied after the rows are stored."""
+        the kernel can still copy them after the rows are stored."""
         for side, name, first, end in self._edges():
             yield f"  const long {name}0 = {first}, {name}1 = {end};"
             if side == "fixed" and not any(self.in_place):

@@ -25,10 +25,11 @@ from outcrop.language.stencil import Stencil
 
 
 def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
-    """Return the forward stencil with a field for each hoisted value, and the adjoint that reads these fields.
+    """Return two results: the forward stencil with a field for each hoisted value, and the adjoint that reads these
+    fields.
 
     Return both arguments unchanged if no sum over neighbours can be hoisted. Also return both arguments unchanged if
-    hoisting would increase the number of values in memory for the adjoint step. Such values need most of the memory of
+    hoisting would increase the number of values in memory for the adjoint step. These values need most of the memory of
     a run.
     """
     found = _Hoisting(stencil, adjoint)
@@ -42,7 +43,7 @@ def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
 
 
 def extends(hoisted: Stencil, stencil: Stencil) -> bool:
-    """Return whether `hoisted` computes the same bits as `stencil` in all fields of `stencil`."""
+    """Return True if `hoisted` computes the same bits as `stencil` in all fields of `stencil`."""
     own = {one.name for one in stencil.fields}
     left = without_updates(hoisted, [one.name for one in hoisted.fields if one.name not in own])
     return left is not None and _content(left) == _content(stencil)
@@ -69,8 +70,8 @@ class _Value:
 
 class _Hoisting:
     """The values that can be hoisted, in the order in which the forward step computes them. The given adjoint computes
-    each of these values in its stages. For each value, `_places` lists the operations that compute the value, as pairs
-    (number of the stage, number of the operation in the stage)."""
+    each of these values in its stages. For each value, `_places` lists the operations that compute the value. Each
+    operation is given as a pair (number of the stage, number of the operation in the stage)."""
 
     def __init__(self, stencil: Stencil, adjoint: Adjoint) -> None:
         self._forward, self._adjoint = stencil, adjoint
@@ -138,8 +139,9 @@ class _Hoisting:
         )  # fmt: skip
 
     def _used_places(self, program: Program) -> Iterator[int]:
-        """Yield the positions of the largest parts of a program that depend on values of the forward step but not on an
-        adjoint. Such a part is a result of the stage, or an operand of an operation that does depend on an adjoint."""
+        """Yield the positions of some parts of a program. These parts depend on values of the forward step, but not on
+        an adjoint, and are as large as possible. Such a part is a result of the stage, or an operand of an operation
+        that does depend on an adjoint."""
         depends, is_other = list[bool](), list[bool]()
         uses: dict[int, list[int]] = {}
         for place, operation in enumerate(program.operations):
@@ -162,7 +164,7 @@ class _Hoisting:
                 yield place
 
     def _is_input(self, field: int) -> bool:
-        """Return whether a field of the adjoint is a static field of the forward stencil."""
+        """Return True if a field of the adjoint is a static field of the forward stencil."""
         number = self._own.get(self._names[field])
         return number is not None and self._forward.storage[number].is_static
 

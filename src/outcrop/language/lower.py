@@ -6,8 +6,8 @@ the expressions:
 * Terms nearest to the centre come first. Terms at the same distance are ordered by offset.
 * Terms of a sum with the same coefficient are added before they are multiplied.
 * Sums are balanced trees, so that chains of dependent additions are short.
-* In products, factors that do not depend on the cell are multiplied first, so that their product is computed only once
-  per call of the kernel.
+* In products, factors that do not depend on the cell are multiplied first. So their product is computed only once per
+  call of the kernel.
 * Equal operations are computed once.
 * A power with an exponent such as 3 or 1.5 is a product of factors and of a square root. Other powers are functions.
 * A Piecewise computes all of its branches, and then selects the result.
@@ -154,7 +154,8 @@ for _name in (*_SYMPY_NAMES, *_OTHER_NAMES):
 
 
 class Position(NotANumber, sympy.Symbol):  # type: ignore[misc]
-    """The index of the updated cell along an axis, such as `x`, or the number of cells along an axis, such as `nx`."""
+    """A symbol for a number that belongs to an axis: the index of the updated cell, such as `x`, or the number of
+    cells, such as `nx`."""
 
     def __new__(cls, name: str) -> Position:
         position: Position = sympy.Symbol.__xnew__(cls, name, real=True)
@@ -363,8 +364,9 @@ class _Builder:
 
 
 def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:
-    """Return three parts of a term: whether the term is subtracted, the product of its uniform factors, and the product
-    of all other factors. A uniform factor does not depend on the cell."""
+    """Divide a term into three parts, and return these parts: a flag that is true if the term is subtracted, the
+    product of the uniform factors, and the product of all other factors. A uniform factor does not depend on the
+    cell."""
     number, rest = term.as_coeff_Mul()
     negative = bool(number.is_negative)
     positive = term
@@ -387,8 +389,8 @@ def _ordered(terms: Sequence[sympy.Expr]) -> list[sympy.Expr]:
 
 
 def _key(term: sympy.Expr) -> tuple[object, ...]:
-    """Return the sort key of a term. Numbers come first, then scalars, then terms with loads, by distance and
-    direction. If this order does not distinguish two terms, their texts decide.
+    """Return the sort key of a term. Numbers come first, then scalars, then terms with loads. Terms with loads are
+    ordered by distance and direction. If this order does not distinguish two terms, their texts decide.
     """
     loads = sorted(_offset_key(load) for load in term.atoms(AppliedUndef))
     kind = 0 if term.is_Number else 1 if not loads else 2

@@ -34,7 +34,7 @@ _SUM, _PRODUCT, _ATOM = 1, 2, 3
 
 
 class _Formula(NamedTuple):
-    """LaTeX, and how strongly its outermost operator binds."""
+    """A formula as LaTeX. `strength` says how strongly the outermost operator of the formula binds."""
 
     text: str
     strength: int

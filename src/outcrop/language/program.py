@@ -128,8 +128,8 @@ class Program:
         return frozenset(one.axis for one in self.operations if isinstance(one, CellIndex | CellCount))
 
     def require_sound(self, fields: int, scalars: int) -> None:
-        """Raise ValueError if the program is too long, reads a field or scalar that does not exist, or has an offset
-        that is too large."""
+        """Raise ValueError if the program is too long, if it reads a field or scalar that does not exist, or if an
+        offset is too large."""
         if len(self.operations) > schema.MAX_OPERATIONS:
             raise ValueError(f"{len(self.operations)} operations, at most {schema.MAX_OPERATIONS} are possible")
         for operation in self.operations:
@@ -181,7 +181,7 @@ def evaluate(
     are arrays if `load` returns arrays, otherwise NumPy scalars. `scalars` contains the values of the parameters first,
     then the values of the signals. `position` returns the indices of the cells, or an extent. The callback is needed
     only if the program reads positions."""
-    import numpy as np  # imported here, because `outcrop info` reads programs without NumPy
+    import numpy as np  # `outcrop info` reads programs without NumPy, so NumPy is imported only when it is needed
 
     kind = np.dtype(dtype).name
     functions: dict[str, Callable[..., Any]] = {
@@ -261,8 +261,8 @@ class Stage:
 
     @cached_property
     def reaches(self) -> dict[tuple[int, int], bool]:
-        """A dictionary with each pair (field, age) that the stage reads. The value is True if the stage also reads this
-        pair in neighbouring cells."""
+        """A dictionary whose keys are the pairs (field, age) that the stage reads. The value of a key is True if the
+        stage also reads this pair in neighbouring cells."""
         found: dict[tuple[int, int], bool] = {}
         for load in self.program.loads:
             key = load.field, load.age

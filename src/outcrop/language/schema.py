@@ -83,7 +83,7 @@ def as_finite(value: object, what: str) -> float:
     return number
 
 
-# The functions below read plain data that `to_json` has made. They raise ValueError for other data.
+# The functions below read plain data that `to_json` has made. These functions raise ValueError for other data.
 
 
 def read_members(data: object, what: str, *names: str) -> Mapping[str, Any]:

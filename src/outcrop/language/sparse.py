@@ -112,7 +112,7 @@ class SourceFactor:
     def from_json(cls, data: object) -> SourceFactor:
         """Make the factor that `to_json` described. Raises InputError for any other data. The caller must check that
         the run has the fields and the cells that the factor reads."""
-        if isinstance(data, dict):  # earlier versions stored no names
+        if isinstance(data, dict):  # earlier versions of Outcrop stored no names
             data = {"names": [], **data}
         try:
             members = read_members(data, "it", "program", "fields", "scalars", "names")
@@ -196,7 +196,7 @@ def linear(
 ) -> tuple[Cells, Weights]:
     """Return the corners and weights of (multi)linear interpolation at `points`, which are coordinates of shape
     (points, axes). `shape`, `spacing` and `origin` (the position of cell 0) have the same axes: (z, y, x), (z, x) or
-    (x). Raises InputError with `name` and the first point that lies outside the grid."""
+    (x). Raises InputError if a point lies outside the grid. The message contains `name` and the first such point."""
     places: NDArray[np.float64] = np.asarray(points, np.float64)
     axes = len(shape)
     if places.ndim != 2 or places.shape[1] != axes:

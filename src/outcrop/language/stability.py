@@ -67,8 +67,8 @@ growth with the whole step."""
 
 @dataclass(frozen=True)
 class Linear:
-    """The value of an operation at the uniform state, and the derivative of this value with respect to each load of a
-    field that changes."""
+    """The value of an operation at the uniform state, and its slopes. A slope is the derivative of this value with
+    respect to a load of a field that changes."""
 
     value: float
     slopes: dict[Load, float] = field(default_factory=dict)
@@ -272,8 +272,8 @@ def numerical_growth(
         parts = ({**values, step: part * given} for part in (_SMALL, _SMALL / 2))
         smaller = [_moduli(stencil, one, state, cell, shape) for one in parts]
         first, second = (one[1] if one is not None else np.array(math.nan) for one in smaller)
-        # The rate comes from the difference between the growth in two small steps, because a growth that does not
-        # vanish with dt is not a rate.
+        # The rate is computed from the difference between the growths in two small steps. So a part of the growth that
+        # does not become smaller with dt does not count as a rate.
         rates = (first - second) / (abs(given) * _SMALL / 2)
         if rates.shape != moduli.shape or not np.isfinite(rates).all():
             return worst
@@ -358,7 +358,8 @@ def different_cells(
 
 
 def _uniform_values(program: Program, scalars: Sequence[float], shape: GridShape) -> list[float | None]:
-    """Return the values of all operations that are the same for every cell, and None for the others."""
+    """Return one entry for each operation: the value of the operation, or None if the value can differ between
+    cells."""
     places = [place for place, uniform in enumerate(program.uniform) if uniform]
     unknown = [math.nan] * schema.MAX_FIELDS
     known = linearise(Program(program.operations, tuple(places)), scalars, unknown, shape=shape)
@@ -400,7 +401,7 @@ def largest_step(
     if not states or None in found:
         return None
     worst: list[State] = []
-    while True:  # usually, the worst state is the same for all steps, so few states give the limit of all states
+    while True:  # usually, one state is the worst state for all steps, so few states determine the limit
         worst.append(states[max(range(len(states)), key=lambda i: found[i] or 0.0)])
         step = _bisect(is_stable, begin, one.is_minimum)
         if len(worst) == len(states):
@@ -420,8 +421,9 @@ def largest_step(
 
 
 def _only_tolerated(excess: Callable[[float], float], step: float, stencil: Stencil) -> bool:
-    """Return True if steps below the limit `step` are unstable, too, but only by less than the tolerance for rounding.
-    `excess` returns the growth of a step beyond 1. In contrast to rounding errors, this growth depends on the step."""
+    """Return True if steps below the limit `step` are also unstable, but count as stable because of the tolerance for
+    rounding. `excess` returns the growth of a step beyond 1. In contrast to rounding errors, this growth depends on the
+    step."""
     half, small = excess(step / 2), excess(step / 64)
     return half > (max_growth(stencil) - 1) / 5 and small < half / 4
 
@@ -455,7 +457,7 @@ def corners(ranges: Mapping[str, tuple[float, float]]) -> list[dict[str, float]]
 
 
 class Extremes:
-    """Collects the states for which the stability of a run is checked, from the planes of the read-only fields.
+    """Collects states from the planes of the read-only fields. The stability of a run is checked for these states.
 
     A state has the values of all read-only fields in one cell. The class keeps the states of the cells in which a field
     or one of `measures` has its smallest or largest value. An example of a measure is the squared wave speed. In

@@ -135,7 +135,7 @@ def _whole_updates(name: str, stage: Mapping[Target, sympy.Expr], ndim: int) -> 
 
 
 def _is_inside(name: str, box: FieldBox, ndim: int) -> sympy.Basic:
-    """Return the condition that is true in the cells of a box."""
+    """Return a condition that is true in the cells of a box, and false in all other cells."""
     if len(box.ranges) > ndim:
         raise InputError(f"stencil {name!r}: {box} has {len(box.ranges)} ranges, but the grid has {ndim} axes")
     conditions = []

@@ -163,8 +163,8 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy the cells of the rim in the area `area` of planes z0 <= z < z1 from the first copies to the second copies.
-    If a plane belongs to the rim in z, the whole plane is copied. In any other plane, only the rows of the rim in y are
+    """Copy cells of the rim from the first copies to the second copies, in the area `area` of planes z0 <= z < z1. If a
+    plane belongs to the rim in z, the whole plane is copied. In any other plane, only the rows of the rim in y are
     copied. The action also computes the checksums of the copied cells that are in `own`.
 
     If `recomputed` is at least 0, it is the position of a field in `Problem.recomputed`. In this case, the action
@@ -192,17 +192,18 @@ class Update:
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write the cells `area` of planes z0 <= z < z1 to an array. If the array is `target`, write the newest value of
-    each field, and also its previous value if the state includes it. If the array is `other` or `fringes`, an even
-    `level` selects the rings of first copies, and an odd `level` selects the rings of second copies. If the array is
-    `recomputed`, `level` is the position of the field in `Problem.computed`.
+    each field. If the state includes the previous value of the field, also write this value. If the array is `other` or
+    `fringes`, an even `level` selects the rings of first copies, and an odd `level` selects the rings of second copies.
+    If the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
 
     The write of the last cell of a plane to the target also writes the plane's checksum. If the first block of a rank
     has the highest rows (`Problem.block_order`), the checksum is written with the first cell instead.
 
     If the array is `faces` or `static_faces`, the action sends the cells to the neighbour at the side `level`. The
     cells must still have the values that were read from the source or from the static fields. If the array is `stairs`,
-    the action sends the cells to the lower neighbour, with the values that the level `level` has written. If the array
-    is `finished`, the action sends the cells to the upper neighbour, with the values of the last level of the pass.
+    the action sends the cells to the lower neighbour. These cells have the values that the level `level` has written.
+    If the array is `finished`, the action sends the cells to the upper neighbour. These cells have the values of the
+    last level of the pass.
     """
 
     z0: int

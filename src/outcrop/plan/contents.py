@@ -78,16 +78,16 @@ class CellLevels:
         return found
 
     def updated(self, span: PlaneSpan, centre: CellLevels, level: int) -> CellLevels:
-        """Return a copy in which the cells of a part are at `level`. Cells that have the level RIM in `centre` also
-        have the level RIM in the copy."""
+        """Return a copy in which the cells of the part `span` are at `level`. But if a cell of this part has the level
+        RIM in `centre`, the cell also has the level RIM in the copy."""
         return self._with(span, lambda: np.where(centre.part(span) == RIM, RIM, level), centre, level)
 
     def pasted(self, span: PlaneSpan, other: CellLevels) -> CellLevels:
-        """Return a copy in which the cells of one part have the levels from `other`."""
+        """Return a copy in which the cells of the part `span` have the levels that they have in `other`."""
         return self._with(span, lambda: other.part(span), other)
 
     def filled(self, span: PlaneSpan, level: int) -> CellLevels:
-        """Return a copy in which all cells of a part are at `level`."""
+        """Return a copy in which all cells of the part `span` are at `level`."""
         return self._with(span, lambda: level, level)
 
     def raised(self, count: int) -> CellLevels:
@@ -96,8 +96,8 @@ class CellLevels:
         return self.shape.cells(np.where((levels > 0) & (levels != RIM), levels + count, levels).astype(np.int32))
 
     def _with(self, span: PlaneSpan, cells: Callable[[], Levels | int], *given: object) -> CellLevels:
-        """Return a copy in which a part has the levels that `cells()` returns. The result of `cells()` depends only on
-        `given`, so the copy is cached."""
+        """Return a copy in which the part `span` has the levels that `cells()` returns. The result of `cells()` depends
+        only on `given`, so the copy is cached."""
         key = span, *given
         if (found := self._after.get(key)) is None:
             self.part(span)
@@ -158,8 +158,8 @@ class Runs(Generic[Value]):
         self._starts, self._values = [-FAR], [value]
 
     def over(self, z0: int, z1: int) -> list[tuple[int, int, Value]]:
-        """Return the ranges of equal values in the planes z0 <= z < z1. The result has the first plane, the end and the
-        value of each range, in ascending order."""
+        """Return the ranges of equal values in the planes z0 <= z < z1. Each range is a tuple: its first plane, its
+        end, and its value. The ranges are in ascending order."""
         starts, values = self._starts, self._values
         first, end = bisect_right(starts, z0) - 1, bisect_left(starts, z1)
         if end == first + 1:
@@ -204,8 +204,8 @@ class Runs(Generic[Value]):
 def together(
     one: Sequence[tuple[int, int, Value]], other: Sequence[tuple[int, int, Value]]
 ) -> Iterator[tuple[int, int, Value, Value]]:
-    """Combine two lists of ranges that cover the same planes. A range of the result ends at each plane at which a range
-    in either list ends. Yield each range with its value in the first list and its value in the second list."""
+    """Combine two lists of ranges. Both lists cover the same planes. A range of the result ends at each plane at which
+    a range in either list ends. Yield each range with its value in the first list and its value in the second list."""
     if len(one) == len(other) == 1:
         yield (*one[0], other[0][2])
         return
@@ -317,7 +317,8 @@ class Parts:
         return rows[area.y0], rows[area.y1], columns[area.x0], columns[area.x1]
 
     def of_levels(self, region: UpdateRegion) -> list[Part | None]:
-        """Return the part of a plane that each level updates. In the result, level 1 has the index 1."""
+        """Return a list of parts of a plane. Entry n is the part that level n updates, or None if level n updates no
+        cells. Entry 0 is None."""
         if region not in self._regions:
             areas = areas_of(self._problem, region, self._levels)
             known = {area: self._part(area) for area in dict.fromkeys(areas)}
@@ -333,7 +334,8 @@ class Parts:
 
 
 def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
-    """Return the positions of all planes that an update of the planes at positions z0 <= z < z1 reads."""
+    """The planes at positions z0 <= z < z1 are updated. Return ranges of positions that contain all planes that this
+    update reads."""
     reach, count, (low, high) = problem.radius_z, problem.planes, problem.neighbours_z
     if not problem.periodic[0]:
         return [(z0 - reach if low else max(0, z0 - reach), z1 + reach if high else min(count, z1 + reach))]
@@ -348,8 +350,8 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
 
 
 def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return the rows that an update of a part of a plane reads. Beyond a side with a neighbouring rank, the update
-    reads rows that belong to the neighbouring rank."""
+    """Return the ranges of rows that are read when the part `area` of a plane is updated. Beyond a side with a
+    neighbouring rank, the update reads rows that belong to the neighbouring rank."""
     seen = _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
     if not any(problem.neighbours):
         return seen
@@ -358,8 +360,8 @@ def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
 
 
 def columns_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return the columns that an update of a part of a plane reads. If both sides in x are fixed, kernels also read the
-    padding of the rows."""
+    """Return the ranges of columns that are read when the part `area` of a plane is updated. If both sides in x are
+    fixed, kernels also read the padding of the rows."""
     nx, reach = problem.shape[2], problem.radii[2]
     if problem.sides[2] == ("fixed", "fixed"):
         return _seen(area.x0, area.x1, reach, problem.pitch_cells, False)
@@ -378,8 +380,8 @@ def _seen(first: int, end: int, reach: int, extent: int, is_periodic: bool) -> R
 
 
 def areas_of(problem: Problem, region: UpdateRegion, levels: int) -> list[Rectangle | None]:
-    """Return a list with the area of a plane that each level updates. The entry of a level that updates no cells is
-    None."""
+    """Return a list with one entry for each level: the area of a plane that the level updates, or None if the level
+    updates no cells."""
     bounds = region.y_low, region.y_high, region.x_low, region.x_high
     flat = all(bound.slope == 0 for bound in bounds)
     found = [_area_at(problem, bounds, level) for level in range(1, 2 if flat else levels + 1)]
@@ -468,8 +470,8 @@ class Uses:
         return self.second[field] if copy else field
 
     def copies(self, level: int) -> list[int]:
-        """Return rings of updated fields: the rings of first copies if `level` is even, or the rings of second copies
-        if `level` is odd."""
+        """Return a list of rings of updated fields. If `level` is even, these are the rings of first copies. If `level`
+        is odd, these are the rings of second copies."""
         if level % 2:
             return list(self.second.values())
         return [field for field, one in enumerate(self._problem.fields) if one.is_state]
@@ -482,8 +484,8 @@ class Uses:
         return self.ring(field, version.copy), version.level + self._levels - alike
 
     def of(self, level: int) -> tuple[LevelUses, int]:
-        """Return the reads and writes of an earlier level that is equivalent to `level`, and the difference between the
-        numbers of the two levels."""
+        """Return the reads and writes of the level `level`, or of an earlier level that is equivalent to this level.
+        Also return the difference between the numbers of the two levels."""
         alike = self._alike(level)
         if alike not in self._known:
             self._known[alike] = self._uses(alike)

@@ -123,8 +123,8 @@ def cell_updates(problem: Problem, action: Update) -> int:
 
 
 def updates_below(problem: Problem, levels: int, zeta: int) -> int:
-    """Return the number of updates of whole planes in a pass, summed over all levels. An update counts only if the
-    number of its plane plus the skew of its level is below `zeta`."""
+    """Return the number of plane updates in a pass of `levels` levels. If n levels update a plane, these are n plane
+    updates. A plane update counts only if the number of the plane plus the skew of the level is below `zeta`."""
     planes = problem.end_plane - problem.first_plane
     # At level t, the number of planes below `zeta` is zeta - problem.first_plane - skew * (t - 1), limited to the range
     # from 0 to `planes`. The sum of these numbers over t consists of a constant part and an arithmetic series.
@@ -172,11 +172,11 @@ NOT_SENT = (0,) * len(SIDES)
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event of a pass. An event is a Copy, an Update, a Check or the commit, together with the transfers that start
-    after the previous event. The event begins when enough data have arrived: the first `needed` bytes of all reads of
-    the pass, and the first `needed_faces` bytes of all messages. An event that is an Update updates `cells` cells.
-    `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab, in split
-    tiling), CHECK or COMMIT. `block` is the number of the block. `sent` has the number of bytes for the neighbour at
-    each of the SIDES."""
+    after the previous event. The event begins when enough data have arrived. These are the first `needed` bytes of all
+    reads of the pass, and the first `needed_faces` bytes of all messages of the pass. An event that is an Update
+    updates `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of
+    a slab, in split tiling), CHECK or COMMIT. `block` is the number of the block. `sent` has one number of bytes for
+    the neighbour at each side (SIDES)."""
 
     phase: int
     read: int
@@ -257,7 +257,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
                 # An update that needs plane z of a history also needs plane z + `later` of the static fields.
                 later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
                 later = problem.lead_planes if action.array == "source" else later
-                if action.array == "recomputed":  # an update also needs planes up to one skew higher
+                if action.array == "recomputed":  # an update also needs planes that are up to one skew higher
                     later = problem.skew_z - computed[action.level].ahead
                 (count, calls), is_static = moved(action), action.array in ("statics", "history")
                 first = action.z0 + shift + later
@@ -310,8 +310,9 @@ numbers are the bytes of all earlier reads, and the bytes of this read."""
 
 
 def _needed(asked: Sequence[_Asked], z_end: int, z_end_static: int) -> float:
-    """Return the number of bytes that must arrive before an update. The update needs the planes of updated fields below
-    `z_end` and the planes of static fields below `z_end_static`. Planes arrive in the order of their requests."""
+    """Return the number of bytes that must have arrived before an update can begin. The update needs the planes of
+    updated fields below `z_end` and the planes of static fields below `z_end_static`. Planes arrive in the order of
+    their requests."""
     for z0, z1, is_static, before, count in reversed(asked):
         end = z_end_static if is_static else z_end
         if end > z0:
@@ -343,11 +344,11 @@ def _simulate(
     snapshots: SnapshotWrites,
     spans: list[Span] | None = None,
 ) -> float:
-    """Return the seconds of a pass. Append the spans of the pass to `spans`."""
+    """Return the time of a pass in seconds. If `spans` is given, append the spans of the pass to this list."""
     device, updates = machine.device, max(1, work.updates)
     transfers, each_aside = _Transfers(device, spans), seconds_aside / updates
     received, sent = _Messages(machine.network, "receive", spans), _Messages(machine.network, "send", spans)
-    # `each_snapshots` is a number of bytes. Other writes could transfer these bytes while the device writes the
+    # `each_snapshots` is a number of bytes. A write of this many bytes takes as long as the device needs for the
     # snapshots of one update.
     each_snapshots = snapshot_seconds_device(snapshots, device) * device.write_bytes_per_second / updates
     waiting = snapshots.waiting_bytes * updates * each_snapshots / max(1, snapshots.bytes)
@@ -387,8 +388,8 @@ class _Messages:
 
     def __init__(self, network: NetworkRates, what: str, spans: list[Span] | None) -> None:
         self._network, self._what, self._spans = network, what, spans
-        # for each group of messages that begin together: the bytes of all earlier groups, and the times at which the
-        # group begins and ends
+        # one entry for each group of messages that begin together: the number of bytes of all earlier groups, the time
+        # at which the group begins, and the time at which it ends
         self._jobs: list[tuple[int, float, float]] = []
         self._begun = 0
         self.end = 0.0
@@ -499,7 +500,7 @@ def _rest(whole: float, part: float) -> float:
 
 
 def works_of(problem: Problem, passes: Iterable[Pass]) -> list[tuple[int, PassWork]]:
-    """Return the number of levels and the work of each pass."""
+    """Return one pair for each pass: the number of levels, and the work."""
     # The work of each Pass object is computed only once, because most passes of a plan are the same object.
     known, found = dict[int, PassWork](), list[tuple[int, PassWork]]()
     for one in passes:

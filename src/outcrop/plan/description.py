@@ -43,7 +43,8 @@ def title(problem: Problem, axes: Sequence[str] = ()) -> str:
 
 
 def planned_rows(planned: Planned) -> list[tuple[str, str]]:
-    """Return rows about a plan, the machine, and the origin of its speeds."""
+    """Return rows about a plan, and two rows with the speeds of updates and of the storage, and the origin of these
+    speeds."""
     plan, device = planned.plan, planned.machine.device
     seconds = plan.predicted.seconds_update
     rate = format_rate(_cells_updated(plan) / seconds if seconds else 0.0)
@@ -116,7 +117,7 @@ def _fields(problem: Problem) -> str:
 
 
 def _resident(plan: Plan) -> str:
-    """Return a text about the part of the window that holds fields in memory for the whole run, or "" if no such part
+    """Return a text about the part of the window in which fields stay for the whole run, or "" if no such part
     exists."""
     if not plan.window.resident:
         return ""
@@ -178,14 +179,15 @@ class Patch:
 
 
 def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
-    """Return a patch with the planes of each Update of a pass, in the coordinates (z, level). Each slab has its own
-    value of `wave`."""
+    """Return one patch for each Update of a pass, in the coordinates (z, level). The patch shows which planes the
+    Update updates at each level. If several blocks have Updates of the same planes, these Updates have only one patch.
+    Each patch has its own value of `wave`."""
     patches: list[Patch] = []
     drawn: set[tuple[object, ...]] = set()
     for action in one.actions:
         if isinstance(action, Update):
             along_z = (action.zeta0, action.zeta1, action.levels, action.region.z_low, action.region.z_high)
-            if along_z in drawn:  # an Update of another block with the same planes is already in the drawing
+            if along_z in drawn:  # an Update of another block already has a patch with these planes
                 continue
             drawn.add(along_z)
 
@@ -199,8 +201,9 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
 
 
 def block_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
-    """Return a patch with the rows of each block of a pass, in the coordinates (y, level). Blocks that differ only in
-    their planes or columns give one patch. Each block has its own value of `wave`."""
+    """Return one patch for each block of a pass, in the coordinates (y, level). The patch shows which rows the block
+    updates at each level. Blocks that differ only in their planes or columns have only one patch. Each patch has its
+    own value of `wave`."""
     bounds = dict.fromkeys((region.y_low, region.y_high) for region in regions_of(one))
     patches: list[Patch] = []
     for y_low, y_high in bounds:
@@ -220,10 +223,11 @@ def regions_of(one: Pass) -> tuple[UpdateRegion, ...]:
 def tile_patches(
     problem: Problem, sizes: Sizes, levels: int, regions: Sequence[UpdateRegion] = ()
 ) -> tuple[Patch, ...]:
-    """Return the tiles of a slab in the coordinates (y, level). The tiles are equal to the tiles of
-    core/outcrop/exec/tiles.hpp. If the tiles divide the planes (`Sizes.chunk`), return the tiles of the slab that
-    begins at `drawn_zeta`, in the coordinates (z, level). If ranks share updates, `regions` contains the regions that a
-    rank updates."""
+    """Return one patch for each tile of a slab. The tiles are equal to the tiles of core/outcrop/exec/tiles.hpp.
+    Usually, a tile has a part of the rows of each plane, and the patches are in the coordinates (y, level). If
+    `Sizes.chunk` is not 0, a tile has all rows of some of the planes. Then the patches are in the coordinates
+    (z, level), and the slab is the slab that begins at `drawn_zeta`. If ranks share updates, `regions` contains the
+    regions that a rank updates."""
     if sizes.chunk:
         return _chunk_patches(problem, sizes, levels)
     if regions:
@@ -264,7 +268,7 @@ def _row_patches(problem: Problem, sizes: Sizes, levels: int, region: UpdateRegi
         middle = wave * sizes.diamond
         span = range(max(1, middle - sizes.diamond + 1), min(levels, middle + sizes.diamond - 1) + 1)
         begin = anchor + half * (wave % 2)
-        begin -= -(-(begin - lowest) // (2 * half)) * 2 * half  # the last centre that is not above the lowest row
+        begin -= -(-(begin - lowest) // (2 * half)) * 2 * half  # the last tile centre that is not above row `lowest`
         for y in range(begin, min(highest, problem.end_row) + half, 2 * half):
 
             def rows_at(level: int, y: int = y, middle: int = middle) -> tuple[int, int]:
@@ -326,8 +330,9 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _outline(levels: range, bounds: Callable[[int], tuple[int, int]], wave: int) -> list[Patch]:
-    """Return a list with one patch. The patch has the levels at which the range `bounds` is not empty. These levels
-    must follow each other without a gap. Return an empty list if the range is empty at all levels."""
+    """Return a list with one patch. For each level, `bounds` returns a range, which may be empty. The patch has the
+    levels at which this range is not empty. These levels must follow each other without a gap. If the range is empty at
+    all levels, return an empty list."""
     full = [(level, *bounds(level)) for level in levels]
     full = [(level, low, high) for level, low, high in full if low < high]
     right = [corner for level, _, high in full for corner in ((high, level - 0.5), (high, level + 0.5))]

@@ -2,7 +2,8 @@
 exchange.
 
 The proof of one rank (validate.py) uses the class `ExchangeProof`. The proof of one rank assumes that each received row
-has the level that the Read names. The proof of one rank checks that each sent row has the level that the Write names.
+has the level that the Read action gives. The proof of one rank checks that each sent row has the level that the Write
+action gives.
 
 The proof for all ranks (ranks.py) uses the messages of a pass, which this module lists. The proof for all ranks shows
 that a rank receives the rows that its neighbour sends, and that no ranks wait for each other forever. The proof assumes
@@ -130,8 +131,8 @@ class ExchangeProof:
             require(is_inside, "updated rows of planes that no level updates")
 
     def _exchanged(self, action: Read | Write, span: PlaneSpan) -> Iterator[tuple[int, int, PlaneSpan]]:
-        """Yield three values for each array whose rows the action exchanges. The values are the ring of the array, the
-        level of the rows, and the part of the rows that must have this level."""
+        """Yield three values for each array whose rows the action exchanges. The first value is the ring of the array.
+        The second value is a level. The third value is the part of the rows that must have this level."""
         proof, uses = self._proof, self._proof.uses
         if action.array == "static_faces":
             yield from ((field, 0, span) for field in proof.statics)
@@ -191,7 +192,8 @@ def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
 
 
 def steps_of(problem: Problem, one: Pass) -> list[Step]:
-    """Return the steps of a pass. In each step, a rank begins to transfer planes or waits for planes."""
+    """Return the steps of a rank in a pass. Here a step is not a time step: in each step, the rank begins to transfer
+    planes, or waits for planes."""
     steps: list[Step] = []
     # the key of a list of jobs: the direction, and a flag that is true for static fields
     jobs: dict[tuple[int, bool], list[_Job]] = {}
@@ -259,8 +261,8 @@ def _is_static(action: Read | Write) -> bool:
 
 
 def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
-    """Return the end of the range of planes that an action uses, first for updated fields and then for static fields.
-    If the action does not wait for messages, return None."""
+    """Return two ends of ranges of planes. The action uses planes of updated fields below the first end, and planes of
+    static fields below the second end. If the action does not wait for messages, return None."""
     match action:
         case Copy() | Write() | Check():
             return action.z1, 0
@@ -273,7 +275,7 @@ def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
 
 def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[Sequence[int | None]]) -> None:
     """Raise IllegalPlan if some ranks would wait for each other forever. `steps` has the steps of each rank in the same
-    pass, and `neighbours` has the neighbours of each rank at all SIDES."""
+    pass, and `neighbours` has the neighbours of each rank at all its sides (SIDES)."""
     begun = [[0] * 2 * len(SIDES) for _ in steps]
     place = [0] * len(steps)
     ready = list(range(len(steps)))

@@ -41,8 +41,8 @@ class GivenSizes:
         return {name: size for name, size in every if size is not None}
 
     def or_any(self, name: str, tried: Iterable[int]) -> Iterable[int]:
-        """Return the size `name` if the user has given it. If the user has not given the size, return all sizes in
-        `tried`."""
+        """Return the possible values of the size `name`. If the user has given this size, only the given value is
+        possible. Otherwise, all values in `tried` are possible."""
         size = self.to_dict().get(name)
         return tried if size is None else (size,)
 

@@ -72,8 +72,8 @@ class Way:
         return 'History("all")' if self.every == 1 else f"History({self.every}, {limit}recompute=True)"
 
     def within(self, disk_bytes: int) -> Way:
-        """Return this way with the maximum number of states that fit into `disk_bytes`. If fewer than two states fit,
-        or if all states fit, return this way unchanged."""
+        """Return this way with the maximum number of states that fit into `disk_bytes`. Return this way unchanged if
+        fewer than two states fit, or if all states fit."""
         each = self.history_bytes // max(1, self.states)
         slots = disk_bytes // max(1, each)
         if self.every < 2 or self.refusal or slots < 2 or slots >= self.states:
@@ -126,8 +126,8 @@ class WayChoice:
 
     @property
     def refusal(self) -> str:
-        """The error message if all ways are impossible. The message gives the reasons for two of the histories: for the
-        first history, and for the history that needs the least memory or disk."""
+        """The error message if all ways are impossible. The message gives the reasons why two of the histories are
+        impossible: the first history, and the history that needs the least memory or disk."""
         kept = [one for one in self.ways if one.way.every]
 
         def needs(one: JudgedWay) -> tuple[bool, bool, int]:
@@ -247,8 +247,9 @@ class _Task:
 
 
 def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_Task, list[_Task]]:
-    """Return the tasks of the forward run and of the parts of the adjoint run. If the adjoint run reads all states,
-    formulas determine the number of steps of its passes. These formulas use the update rate of the forward run."""
+    """Return the task of the forward run, and a list with the tasks of the parts of the adjoint run. If the adjoint run
+    reads all states, formulas determine the number of steps of its passes. These formulas use the update rate of the
+    forward run."""
     forward = _Task(way.forward, limits.memory_forward_bytes, limits.scheme, limits.given)
     steps, budget_bytes = 1, limits.memory_adjoint_bytes
     if way.every == 1:
@@ -258,7 +259,7 @@ def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_T
 
 
 def _roughly(way: Way, machine: Machine, limits: Limits, rates: Rates) -> JudgedWay:
-    """Return the way with the times that the formulas predict for both runs."""
+    """Return the way, together with the times of both runs that the formulas predict."""
     forward, parts = _tasks(way, machine, limits, rates)
     there = RunCost(forward.seconds(machine, rates), 0)
     back = RunCost(sum(one.seconds(machine, rates) for one in parts), 0)
@@ -294,9 +295,9 @@ def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> Judged
 
 
 def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
-    """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again, the
-    function may yield two problems. The first problem is a pass with fewer steps, which ends at the newest state of the
-    history. The second problem has all other passes.
+    """Yield one or two problems of an adjoint run. Each problem has the updates of all steps of a pass. There are two
+    problems only if passes compute states again. The first problem has only one pass, with fewer steps. This pass ends
+    at the newest state of the history. The second problem has all other passes.
     """
     if problem.forward is None:
         yield listed(problem, steps) if problem.histories else problem

@@ -1,6 +1,6 @@
 """This module handles problems whose updates read the states of another run, the forward run. Only an adjoint run has
 such a problem. A pass of the adjoint run goes back through the steps of the forward run, and is called a reverse pass.
-The step of a reverse pass that computes time t reads the states of the forward run at times near t:
+If a step of a reverse pass computes time t, the step reads the states of the forward run at times near t:
 
     forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
@@ -15,8 +15,8 @@ Different steps read different states, so each step of a pass has its own update
 updates of all steps of a pass. Each state becomes a separate field, which only a few levels use. So the ring of a state
 holds only a few planes. These planes are read later than the planes of other fields (`FieldPlan.ahead`).
 
-A history with every state takes much space on the disk. With recomputation, the history has only every k-th state. The
-first levels of a pass recompute the states between two kept states. These levels are called the lead. Then the pass
+A history that has every state takes much space on the disk. With recomputation, the history has only every k-th state.
+The first levels of a pass recompute the states between two kept states. These levels are called the lead. Then the pass
 goes back through k steps:
 
     history   state t - k                                              state t
@@ -25,9 +25,9 @@ goes back through k steps:
     adjoint       adjoint t - k ◄── ... ◄── step 2 ◄── step 1 ◄── adjoint t    the levels that follow
 
 The levels of the lead and of the adjoint belong to one wavefront, so every plane is read once and written once. The
-values that the lead computes stay in memory. Each value that the adjoint reads is a separate field with one copy in
-memory, and only one level writes the field. Late steps of the adjoint run read values of early steps of the forward
-run, so the rings of these values are long:
+values that the lead computes stay in memory. For each value that the adjoint reads, there is a separate field. This
+field has one copy in memory, and only one level writes this copy. Late steps of the adjoint run read values of early
+steps of the forward run, so the rings of these values are long:
 
     level
      2k  |              adjoint: the last step reads the state t - k + 1 ...
@@ -41,9 +41,9 @@ The recomputed values have the same bits as in the forward run, because the same
 same input. If the memory has room for P planes, k can be sqrt(P / r). The disk then holds 1 / k words for each cell and
 step.
 
-If no adjoint step reads a value, the value is needed only until the lead replaces it. As in the forward run, these
-values of a field share two rings. One ring has the results of updates with even numbers, and the other ring has the
-results of updates with odd numbers. For example, the adjoint may read only sums of values of u (language/hoist.py).
+If no adjoint step reads a value, the value is needed only until the lead replaces it. As in the forward run, all values
+of this kind of one field share two rings. One ring has the results of updates with even numbers, and the other ring has
+the results of updates with odd numbers. For example, the adjoint may read only sums of values of u (language/hoist.py).
 Then all values of u share two rings, and only the sums have long rings.
 
 If the disk has no room for every k-th state, the forward run keeps fewer states. In this case, the adjoint run repeats

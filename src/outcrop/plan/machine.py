@@ -4,8 +4,9 @@ sizes of caches. The figures are measured on this machine, or declared for anoth
 The model of a declared machine has two limits. If the data of updates are in the caches, the declared rate limits the
 updates. If the data are not in the caches, the bandwidth of the memory also limits the updates. For each cell, a plain
 sweep moves three words between memory and caches. The sweep reads the old value, fetches the cache line of the new
-value, and writes the new value. A diamond of half height D moves these three words once for D levels. A band of half
-height D moves the three words once for 2 D levels. The update rate of diamonds is:
+value, and writes the new value. A diamond of half height D moves these three words once for D levels. A band is a tile
+with all rows (`Sizes.chunk`). A band of half height D moves the three words once for 2 D levels. The update rate of
+diamonds is:
 
     rate(D) = min(declared rate, memory bandwidth / (3 e / D)), e bytes per cell, D = 1 for plain sweeps
 """
@@ -27,7 +28,7 @@ transfers."""
 
 @runtime_checkable
 class ComparesSizes(Protocol):
-    """An update rate that is measured. `compare` measures several sizes alternately."""
+    """The interface of an update rate that is measured. `compare` measures the rates of several sizes alternately."""
 
     def compare(self, several: Iterable[Sizes]) -> None: ...
 
@@ -49,11 +50,11 @@ NARROW_BLOCK_COST = 0.3
 
 @dataclass(frozen=True)
 class StorageRates:
-    """The bandwidths of the storage in bytes per second. The mixed bandwidth is measured with equal numbers of reads
-    and writes at the same time, and counts the bytes of reads and writes together. A flush takes `seconds_flush`. The
-    first write to a part of a new file can be slower than later writes. The reason is that the file system must record
-    that this part is in use. `first_write_bytes_per_second` is the rate of first writes, or None if this rate is
-    unknown."""
+    """The bandwidths of the storage in bytes per second. For the mixed bandwidth, equal numbers of reads and writes are
+    in progress at the same time. The mixed bandwidth is the sum of the bandwidths of these reads and writes. A flush
+    takes `seconds_flush`. The first write to a part of a new file can be slower than later writes. The reason is that
+    the file system must record that this part is in use. `first_write_bytes_per_second` is the rate of first writes, or
+    None if this rate is unknown."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float

@@ -78,7 +78,7 @@ class Window:
             yield Ring(self.ring_planes[1], self.slot_bytes)
 
     def holds(self, other: Window) -> bool:
-        """Return True if this window is large enough for a pass that needs the window `other`."""
+        """Return True if this window is large enough for every pass for which the window `other` is large enough."""
         return self.slot_bytes >= other.slot_bytes and all(
             have >= need
             for have, need in zip(
@@ -103,7 +103,7 @@ def make_window(
 
 def whole_window(problem: Problem) -> Window:
     """Return the largest useful window, which holds all planes of all copies of all fields. If the grid is divided
-    among ranks, the window also holds the halos of the deepest pass."""
+    among ranks, the window also holds the halos of a pass with the maximum number of levels."""
     history = (problem.planes,) * (problem.histories + len(problem.recomputed))
     levels = min(problem.levels, problem.max_levels)
     slot, planes = undivided_slot_bytes(problem, levels), max_ring_planes(problem, levels, FAR)
@@ -150,9 +150,9 @@ def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
 
 
 def largest_within(bytes_of: Callable[[int], int], most: int, budget_bytes: int) -> int:
-    """Return the largest number from 1 to `most` for which `bytes_of` is at most `budget_bytes`, or 0 if there is none.
-    `bytes_of` must not decrease with its argument. `bytes_of` is usually almost linear, so the search uses linear
-    interpolation for most of its guesses."""
+    """Return the largest number n from 1 to `most` for which `bytes_of(n)` is at most `budget_bytes`, or 0 if no such
+    number exists. `bytes_of(n)` must not decrease if n increases. `bytes_of` is usually almost linear, so the search
+    uses linear interpolation for most of its guesses."""
     low, below, high, above = 1, bytes_of(1), most, bytes_of(most)
     if above <= budget_bytes:
         return most

@@ -1,5 +1,5 @@
 """Choose a place in memory or on storage for each thing. A thing is an array of a user or a field of a run. Each thing
-has several possible places. A place may be too small for all things.
+has several possible places. A place may not have room for all things.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s

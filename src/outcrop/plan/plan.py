@@ -119,7 +119,8 @@ class Plan(Described):
 
     @property
     def acquisition_bytes(self) -> int:
-        """The bytes for snapshots that wait to be written, and for the values of sources and receivers."""
+        """The bytes of two kinds of memory: for snapshots that wait to be written, and for the values of sources and
+        receivers."""
         return self.acquisition.bytes(self.problem.steps_of(max((one.levels for one in self.passes), default=0)))
 
     @property
@@ -154,7 +155,7 @@ class Plan(Described):
         return max(1, len(blocks))
 
     def _title(self) -> str:
-        from outcrop.plan.description import title  # this module imports the schemes, which import this module
+        from outcrop.plan.description import title  # `description` imports the schemes, which import this module
 
         return title(self.problem)
 

@@ -52,13 +52,13 @@ class FieldPlan:
     other copy holds the newest value. `name`: the user's name for the field.
 
     `history`: the name of the field in the forward run, or "" if the values do not come from a forward run
-    (history.py). `state`: the number of steps from this state to the newest state that a pass reads. `later`: the
-    number of updates of the field `history` between this state and the values; -1 means the previous values of this
-    state. `behind`, `ahead`: an update of the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 - `behind` to
-    zeta1 + `ahead` of this state.
+    (history.py). The values of such a field belong to one state of the history. `state`: the number of steps from this
+    state to the newest state that a pass reads. `later`: the number of updates of the field `history` from this state
+    to the values; -1 means the previous values of this state. `behind`, `ahead`: an update of the slab
+    zeta0 <= zeta < zeta1 needs the planes from zeta0 - `behind` to zeta1 + `ahead` of this state.
 
-    `follows`: if levels of the pass compute the values of this field again, the number of the field from which the rim
-    is copied. For all other fields, `follows` is -1. A recomputed field has no array on disk.
+    `follows`: the number of the field from which the rim is copied, if levels of the pass compute the values of this
+    field again. For all other fields, `follows` is -1. A recomputed field has no array on disk.
     """
 
     is_static: bool = False
@@ -117,8 +117,8 @@ class SnapshotDemand:
     `planes` planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. If `initial` is true,
     the run also keeps the initial values. If `steps` is given, the run keeps boxes only after these steps. `steps` is
     in ascending order. If a box has means of groups of cells, `mean_cells` is the number of cells whose means are
-    computed. `planes`, `rows` and `row_bytes` are then the numbers of the means. The first box is kept after step
-    `offset`, which is less than `every`, or after step `every` if `offset` is 0."""
+    computed. `planes`, `rows` and `row_bytes` are then the numbers of the means. `offset` is less than `every`. The
+    first box is kept after step `offset`, or after step `every` if `offset` is 0."""
 
     every: int
     fields: int
@@ -179,8 +179,8 @@ class Problem:
     rows is `pitch_bytes`. On disk, a plane has `plane_bytes` bytes. If the part of a rank is shorter than a chunk
     (ranks.py), this number includes the zeros after the rows. A record has `record_bytes` bytes: a plane with its
     checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
-    "periodic". The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If it has
-    one axis, z and y have one cell each.
+    "periodic". The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If the
+    user's grid has one axis, z and y have one cell each.
 
     If the grid is divided among ranks (ranks.py), the problem of a rank has only the rows and planes of this rank. A
     side along y or z is "neighbour" if another rank has the rows or planes beyond this side. A pass may use at most
@@ -279,7 +279,7 @@ class Problem:
     @cached_property
     def skew_x(self) -> int:
         """The number of cells by which a range of columns moves with each level: the radius along x, rounded up to a
-        multiple of 64 bytes. 0 if x is periodic. Ranges of columns are then not possible."""
+        multiple of 64 bytes. If x is periodic, the value is 0, and ranges of columns are not possible."""
         return 0 if self.periodic[2] else round_up(max(1, self.radii[2]), self.vector_cells)
 
     @cached_property
@@ -426,8 +426,8 @@ class Problem:
 
     @cached_property
     def computed(self) -> tuple[int, ...]:
-        """The numbers of the fields of a forward run that levels of a pass write. These are the recomputed fields, and
-        the fields whose first values are read from the history."""
+        """The numbers of those fields of a forward run that are written by levels of a pass. These are the recomputed
+        fields, and the fields whose first values are read from the history."""
         return tuple(number for number, one in enumerate(self.fields) if one.history and not one.is_static)
 
     @cached_property
@@ -560,7 +560,8 @@ class Versions:
         return self._version(field, bisect_right(self._written[field], level))
 
     def of(self, operand: Operand, level: int) -> FieldVersion:
-        """Return the value of an operand after a level."""
+        """Return the version of a field after the level `level`. The field is the field of `operand`. If the age of
+        `operand` is 1, the version is the previous value, otherwise the newest value."""
         if not operand.age:
             return self.newest(operand.field, level)
         if not self._are_double[operand.field]:
@@ -568,7 +569,7 @@ class Versions:
         return self._version(operand.field, bisect_right(self._written[operand.field], level) - 1)
 
     def _version(self, field: int, count: int) -> FieldVersion:
-        """Return the value that a field has after `count` updates."""
+        """Return the version of a field after `count` updates."""
         if count < 0:
             return FieldVersion(-1, 1)
         return FieldVersion(self._written[field][count - 1] if count else 0, count % 2 * self._are_double[field])

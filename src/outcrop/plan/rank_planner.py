@@ -1,6 +1,6 @@
 """Choose the plans of all ranks of a grid that is divided among ranks. Neighbours must exchange the same planes in the
-same order. So all ranks have the same scheme, the same steps of a pass and the same slabs. The machines, memories and
-update rates of the ranks may differ.
+same order. So all ranks have the same scheme, the same number of steps in a pass, and the same slabs. The machines,
+memories and update rates of the ranks may differ.
 
 The ranks choose together in three steps. Each arrow is a call of `Gather`, which gives the values of all ranks to all
 ranks.
@@ -9,8 +9,8 @@ ranks.
     each rank finds the thickest slab that fits its memory     ──► for each proposal, the thinnest of these slabs
     each rank predicts its time for each proposal              ──► for each proposal, the time of the slowest rank
 
-The proposal with the shortest time of the slowest rank is chosen. If the cut can still be moved, each proposal has its
-own cut. This cut gives all ranks equal work (`balanced_cut`).
+The ranks choose the proposal for which the slowest rank needs the least time. If the cut can still be moved, each
+proposal has its own cut. This cut gives all ranks equal work (`balanced_cut`).
 
 In a run of several ranks, each rank uses its own measured figures (run/joint_plan.py). `outcrop plan --ranks` makes the
 same choice in one process (`choose_ranks`). `choose_ranks` assumes that the machines of all ranks have equal figures.
@@ -38,7 +38,7 @@ from outcrop.plan.tuner import TunedPlan, estimate, rate_in_thick_slabs
 MAX_RANKS_COMPARED = 64
 """With at most this number of ranks, the time of one rank for the whole grid is predicted action by action."""
 PROPOSALS_OF_RANK = 3
-"""The maximum number of proposals of a rank for each scheme. The proposals differ in the steps of a pass."""
+"""The maximum number of proposals of a rank for each scheme. The proposals differ in the number of steps of a pass."""
 WORTH_PROPOSING = 1.1
 """A rank proposes only sizes whose time is at most this multiple of the time of its best sizes for the scheme."""
 PROPOSALS_TRIED = 12
@@ -91,8 +91,9 @@ class PlannedRank:
 
 @dataclass(frozen=True)
 class Shared:
-    """The choices that are equal on all ranks: the scheme's name, the steps of a pass, the planes of a slab, and the
-    rows of a block. The rows of a block are 0 if the rows of a rank are not divided into blocks."""
+    """The choices that are equal on all ranks: the name of the scheme, the number of steps of a pass, the number of
+    planes of a slab, and the number of rows of a block. The number of rows of a block is 0 if the rows of a rank are
+    not divided into blocks."""
 
     scheme: str
     steps: int
@@ -194,7 +195,7 @@ def _tried(
     problem: Problem, cut: Cut, members: Sequence[PlannedRank], gather: Gather, proposals: Sequence[Shared],
     given: GivenSizes, may_move: bool,
 ) -> list[JointChoice]:  # fmt: skip
-    """Return the choices for all proposals that fit the memory of all ranks."""
+    """Return one JointChoice for each proposal that fits the memory of all ranks."""
 
     def cut_for(one: Shared) -> Cut:
         return balanced_cut(problem, cut, find_scheme(one.scheme), one.steps * problem.stages) if may_move else cut

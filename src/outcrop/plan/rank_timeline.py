@@ -1,6 +1,6 @@
 """Simulate the time line of many ranks. Each rank runs a part of a grid.
 
-The ranks perform the same list of slabs (ranks.py). The simulation computes one slab of all ranks at a time, so a
+All ranks update the same list of slabs (ranks.py). The simulation computes one slab of all ranks at a time, so a
 simulation of 1024 ranks takes only seconds:
 
     rank j      read s+1 ──► send s+1 ──┐     update s        write s-1
@@ -48,7 +48,7 @@ class Disturbance:
 
     The update of each slab takes the predicted time multiplied by 1 + `jitter` * n. Here n is a random number with the
     standard normal distribution, limited to the range from -3 to 3. In addition, each slab of each rank can stall: with
-    the probability 1 / SLABS_PER_STALL, it is delayed by `stall_seconds`. The same `seed` gives the same delays.
+    the probability 1 / SLABS_PER_STALL, the slab is delayed by `stall_seconds`. The same `seed` gives the same delays.
     """
 
     jitter: float = 0.0
@@ -61,8 +61,9 @@ NO_DISTURBANCE = Disturbance()
 
 @dataclass(frozen=True)
 class RankSpan:
-    """A period of one rank, in seconds. `what` is "update", "faces" (waits for messages), "disk" (waits for reads),
-    "flush" or "commit" (waits for the commits of other ranks)."""
+    """A period in the time line of the rank `rank`, from `start` to `end` in seconds. `what` says what the rank does in
+    this period: "update", "faces" (waits for messages), "disk" (waits for reads), "flush" or "commit" (waits for the
+    commits of other ranks)."""
 
     rank: int
     what: str
@@ -76,8 +77,8 @@ class RankTimeline:
 
     `end` is the time at which the rank has committed its last pass. `update` is the time of updates, with their random
     delays. `twice` is the part of `update` that the rank needs for rows of its neighbours. `faces`, `disk` and `commit`
-    are times of waiting. `faces` is for messages of neighbours, `disk` is for reads and flushes of the disk, and
-    `commit` is for the commits of other ranks. `spans` has the periods of the first ranks, for a picture."""
+    are times of waiting. A rank waits for messages of neighbours (`faces`), for reads and flushes of the disk (`disk`),
+    and for the commits of other ranks (`commit`). `spans` has the periods of the first ranks, for a picture."""
 
     end: Numbers
     update: Numbers
@@ -98,8 +99,8 @@ class RankTimeline:
         return int(self.end.argmax())
 
     def shares(self) -> dict[str, float]:
-        """Return how the time of all ranks is divided. The shares are for useful updates, updates of rows of
-        neighbours, each kind of waiting, and the time after a rank has finished. The sum of all shares is 1."""
+        """Return how the time of all ranks is divided. There are shares for useful updates, for updates of rows of
+        neighbours, for each kind of waiting, and for the time after a rank has finished. The sum of all shares is 1."""
         whole = self.seconds * len(self.end)
         times = {"faces": self.faces, "disk": self.disk, "commit": self.commit, "finished": self.seconds - self.end}
         shares = {what: float(one.sum()) / whole for what, one in times.items()}
@@ -272,7 +273,7 @@ class _Simulation:
             awaited = events.faces_of[event]
             self._wait(np.where(awaited >= 0, arrivals[awaited, every_rank], 0.0), self._faces, "faces")
             if is_update:
-                has_work = events.cells[event] > 0  # only updates have a share of the other work of the cores
+                has_work = events.cells[event] > 0  # an update of no cells has no share of the other work of the cores
                 seconds = np.where(has_work, events.cells[event] / rates + aside, 0.0) * self._factors()
                 self._spend(seconds, self._update, "update")
         self._wait(self._card_free, self._faces, "faces")
@@ -286,8 +287,8 @@ class _Simulation:
         self._committed = np.full(self._count, float(self._now.max()) + hops * self._network.seconds_latency)
 
     def _send(self, sent: Sequence[Numbers]) -> Numbers:
-        """Begin to send bytes to the neighbour at each of the SIDES. For each rank, return the time at which all its
-        messages are complete: the received messages of all neighbours and the sent messages."""
+        """Begin to send bytes to the neighbour at each side (SIDES). For each rank, return the time at which all
+        messages that the rank receives and sends are complete."""
         ready = np.maximum(self._disk.seconds_until_read(self._now), self._card_free)
         come, gone = self._now.copy(), self._now.copy()
         for count, other in zip(sent, self._other, strict=True):

@@ -99,9 +99,10 @@ def _cut_by(ny: int, ranks: int, unit: int) -> Cut:
 
 
 def _cut_beside(groups: Groups, count: int, parts: int, unit: int, least: int, what: str) -> Cut:
-    """Divide `count` rows or planes into parts of at least `least` each. The places of the cut divide no group, and are
-    multiples of `unit` if possible. First, this function tries the places that are closest to equal parts. If a part is
-    then too small, the smallest part gets as many rows as possible. Raises InputError if no cut exists."""
+    """Divide `count` rows or planes into parts. Each part has at least `least` rows or planes. The places of the cut
+    divide no group, and are multiples of `unit` if possible. First, this function tries the places that are closest to
+    equal parts. If a part is then too small, the smallest part gets as many rows as possible. Raises InputError if no
+    cut exists."""
     for each in dict.fromkeys((unit, 1)):
         cut = _cut_by(count, parts, each)
         if groups:
@@ -138,9 +139,9 @@ def _cut_from_below(groups: Groups, count: int, parts: int, size: int) -> Cut | 
 
 
 def _cut_for_chunks(ny: int, ranks: int, group: int, least: int, groups: Groups) -> Cut | None:
-    """Return a cut into equal parts and a last part that may be shorter, or None if no such cut is good enough. The
-    rank with the most rows is the slowest rank. So parts may have more rows than necessary only if the additional rows
-    need less time than direct I/O saves."""
+    """Return a cut in which all parts are equal, except the last part, which may be shorter. Return None if no such cut
+    is good enough. The rank with the most rows is the slowest rank. So parts may have more rows than necessary only if
+    the additional rows need less time than direct I/O saves."""
     even = -(-ny // ranks)
     for unit in (group, 1):
         for rows in range(min(round_up(even, unit), ny), even + even // CHUNK_SHARE + 1, unit):
@@ -289,7 +290,7 @@ class RankPlans:
         return len(self.plans)
 
     def neighbours(self, rank: int) -> tuple[int | None, ...]:
-        """Return the neighbour of a rank at each of the SIDES."""
+        """Return the neighbour of a rank at each side (SIDES)."""
         return tuple(neighbour_of(self.problem, self.cut, rank, side, self.planes) for side in SIDES)
 
     def cells(self, rank: int) -> tuple[slice, slice]:

@@ -61,7 +61,7 @@ class Repeats:
         proof, series = self._proof, self._series
         if index + series.length > series.end:
             series = self._series = self._series_from(index)
-        if (index - series.begin) % series.length:  # a period does not begin here
+        if (index - series.begin) % series.length:  # no period begins with this action
             return 0
         if (series.end - index) // series.length < 2:
             return 0
@@ -142,7 +142,7 @@ class Repeats:
 
 
 def _end_of_period(actions: Sequence[Action], index: int) -> int:
-    """Return the number of the next Update after the Update number `index`. If an action that ends a series comes
+    """Return the number of the Update that follows the Update number `index`. If an action that ends a series comes
     before this Update, return the number of the action that ends the series."""
     end = index + 1
     while end < len(actions) and isinstance(actions[end], Read | Copy | Write | Check):

@@ -55,7 +55,7 @@ NO_WRITES = SnapshotWrites()
 
 
 def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -> Staging:
-    """Return the staging with the longest writes that fits into `room_bytes`. If no staging fits into `room_bytes`,
+    """Among the stagings that fit into `room_bytes`, return the staging with the longest writes. If no staging fits,
     return the smallest staging. If memory remains, the staging gets more slots. The maximum is twice the number of
     slots that are open at the same time. With this number, half of the slots can wait for the device."""
     whole = (_longest_bytes(problem, sizes, one) for one, count in _boxes(problem, sizes) if count)
@@ -75,8 +75,8 @@ def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -
 def snapshot_writes(
     problem: Problem, sizes: Sizes, staging: Staging, threads: int, first_step: int, steps: int
 ) -> SnapshotWrites:
-    """Return the writes of the snapshots in one pass. The pass has `steps` steps and begins after step `first_step` of
-    the run."""
+    """Return the `SnapshotWrites` of one pass. The pass has `steps` steps and begins after step `first_step` of the
+    run."""
     total, writes, late, mean_cells = 0, 0.0, 0.0, 0
     opened = _open_slots(problem, sizes, staging.slot_bytes, threads) if staging.slots else 0
     has_room = _needed_slots(opened) <= staging.slots

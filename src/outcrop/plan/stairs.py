@@ -51,13 +51,13 @@ class Stairs:
         return problem.updates[(level - 1) % len(problem.updates)].targets
 
     def rows(self, level: int) -> tuple[int, int]:
-        """Return the range of rows that are sent at a level. The range includes the rows that the neighbour needs of
-        each field of this level."""
+        """Return the range of rows that are sent at a level. For each field of this level, the range includes all rows
+        that the neighbour needs."""
         return self._radius * level, max(self.end(field, level) for field in self.fields(level))
 
     def end(self, field: int, level: int) -> int:
-        """Return the end of the range of rows that the neighbour needs of a field. These rows have the values that
-        `level` has written."""
+        """The neighbour needs a range of rows of a field, with the values that `level` has written. Return the end of
+        this range."""
         if (field, level) not in self._ends:
             one, radius, levels = self._problem.fields[field], self._radius, self._levels
             following, after = self._next_writes(field, level)

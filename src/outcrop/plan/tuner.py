@@ -7,9 +7,9 @@ tilings.
 
 The cache tiles of a slab are usually diamonds of half height D (core/outcrop/exec/tiles.hpp). With a stencil of radius
 r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. If the grid has too few rows,
-the tiles divide the streaming axis among the threads instead. For example, a plane of a two-axis grid has only one row.
-In this case, the slab is divided into bands of 2 D levels, and each band is divided into chunks along zeta. Zeta is the
-number of a plane plus the skew of its level.
+the tiles divide the streaming axis among the threads instead. For example, each plane of a two-axis grid has only one
+row. If the tiles divide the streaming axis, a slab is divided into bands of 2 D levels, and each band is divided into
+chunks along zeta. Zeta is the number of a plane plus the skew of its level.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def rate_in_thick_slabs(
 
 
 class _Ranking:
-    """Uses formulas to sort all candidates of a problem for a budget by their time. If the problem has snapshots,
+    """Sorts all candidates for a problem and a budget by the time that formulas predict. If the problem has snapshots,
     `every` also has candidates for smaller budgets. Candidates for a smaller budget leave memory for the staging."""
 
     def __init__(self, problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int) -> None:
@@ -203,7 +203,7 @@ class _Ranking:
     def first_measured(self, rate: UpdateRate) -> Sizes:
         """Return the sizes of the candidate with the shortest time according to the formulas. The sizes have the most
         promising tiling of this candidate, and the fastest loop of the kernel. The rates of the loops are measured. The
-        fastest loop is measured with prefetches, too."""
+        fastest loop is measured again with prefetches, and the sizes have the faster of these two variants."""
         _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
         tiled = next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
         every = [replace(tiled, rows_at_once=rows) for rows in _rows_at_once(self._problem)]
@@ -239,8 +239,8 @@ class _Ranking:
         yield from ((seconds, listed[place]) for seconds, _, place in waiting)
 
     def worth_building(self, rate: UpdateRate) -> list[_Listed]:
-        """Return the best candidates. If none of the best candidates is of a certain kind (`_kind`), also return the
-        best candidate of this kind. The formulas are not exact enough to exclude a kind."""
+        """Return the best candidates. Also return the best of the candidates whose kind (`_kind`) none of these has,
+        because the formulas are not exact enough to exclude a kind."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
@@ -258,9 +258,9 @@ class _Ranking:
         return snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
 
     def _seconds(self, one: _Listed, rate: UpdateRate, snapshots: SnapshotWrites = NO_WRITES) -> float:
-        """Return the approximate seconds of a candidate. The first part of the result is the longest of three times:
-        cores, transfers, exchanges with neighbours. The second part is the time of transfers during which no update
-        takes place."""
+        """Return the approximate seconds of a candidate. The result is the sum of two parts. The first part is the
+        longest of three times: the times of the cores, of the transfers, and of the exchanges with neighbours. The
+        second part is the time of transfers during which no update takes place."""
         problem, sizes, volume = self._problem, one.sizes, one.volume
         machine, device = self._machine, self._machine.device
         values = len(problem.computed) if sizes.block_y else 0
@@ -284,7 +284,8 @@ class _Ranking:
 
 
 def _kind(scheme: Scheme, sizes: Sizes) -> tuple[str, bool]:
-    """Return the kind of a candidate: the place of static fields, and a flag that is true if ranks share updates."""
+    """Return the kind of a candidate: the place of its static fields (memory or disk), and a flag that is true if ranks
+    share updates."""
     return place_of(sizes), scheme.shared_levels is not None
 
 
@@ -298,7 +299,7 @@ def _listed(problem: Problem, schemes: tuple[Scheme, ...], budgets: tuple[int, .
 
 
 def predicted_again(choice: TunedPlan, machine: Machine, rate: UpdateRate) -> TunedPlan:
-    """Return a copy of a chosen plan, with the time predicted for other update rates."""
+    """Return a copy of `choice` in which the time of the chosen plan is predicted with the update rates in `rate`."""
     plan = choice.plan
     works = works_of(plan.problem, plan.passes)
     predicted = predict(plan.problem, works, plan.sizes, plan.window, machine, rate, plan.acquisition)
@@ -317,8 +318,8 @@ def build(
 ) -> Plan:
     """Return the plan for the given sizes. The passes of the plan have `sizes.levels` levels. The last pass is shorter
     if the number of levels of the run is not a multiple of `sizes.levels`. If ranks share updates, a pass must end at
-    each snapshot, so some passes may be shorter. `budget_bytes` is the memory for the window and for the additional
-    staging above the smallest staging."""
+    each snapshot, so some passes may be shorter. `budget_bytes` is the memory for the window, and for the part of the
+    staging that exceeds the smallest staging."""
     window, passes = _passes(problem, scheme, sizes)
     acquisition = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
     predicted = predict(problem, works_of(problem, passes), sizes, window, machine, rate, acquisition)
@@ -370,7 +371,8 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
     longer ring.
 
     All ranks need the same slab. If the planes are divided among ranks, parts can have different numbers of planes, and
-    no ring is longer than its part needs. So the slab must fit for a part of any height. Then it also fits `window`."""
+    no ring is longer than its part needs. So the function uses a part of unlimited height. A slab that fits such a part
+    also fits `window`."""
     if problem.is_part_z:
         problem = replace(problem, shape=(FAR, *problem.shape[1:]))
         window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
@@ -381,9 +383,9 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """Return a function with assumed update rates. The tuner compares all candidates with assumed rates, because
-    measurements of all candidates would take too long. In thick slabs, the assumed rate is the given rate. In thin
-    slabs, the assumed rate is lower."""
+    """Return a function that returns assumed update rates. The tuner compares all candidates with assumed rates,
+    because measurements of all candidates would take too long. In thick slabs, the assumed rate is the given rate. In
+    thin slabs, the assumed rate is lower."""
 
     def rate(sizes: Sizes) -> float:
         return cells_per_second / edge_factor(problem, sizes, diamond=8) / (3 if sizes.levels == 1 else 1)
@@ -392,8 +394,8 @@ def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
 
 
 def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) -> Iterable[Sizes]:
-    """Yield the cache tilings that are worth a measurement for the given levels and slab. The most promising tiling is
-    the first.
+    """Yield copies of `sizes`: one copy for each cache tiling that is worth a measurement. The most promising tiling
+    comes first.
 
     With the radius r, the working set of a diamond of half height D is about 4 r^2 D^2 rows. If planes have few rows,
     the working set of a tile is about 2 r D planes. The working set should fit into the second-level cache, or at least
@@ -448,8 +450,8 @@ def _rows_at_once(problem: Problem) -> Sequence[int]:
 
 
 def shares_planes(problem: Problem, threads: int) -> bool:
-    """Return True if the tiles divide the planes among the threads instead of the rows. The grid then has too few rows
-    for all threads, but enough planes."""
+    """Return True if the planes are divided among the threads, and False if the rows are divided. The planes are
+    divided if the grid has too few rows for all threads, but enough planes."""
     return _has_few_rows(problem, threads) and problem.planes >= 2 * threads
 
 
@@ -458,9 +460,9 @@ def _has_few_rows(problem: Problem, threads: int) -> bool:
 
 
 def with_tiles(problem: Problem, sizes: Sizes, diamond: int, threads: int) -> Sizes:
-    """Return a copy of `sizes` whose tiles are diamonds. `diamond` is half of their height in levels. If `diamond` is
-    0, the copy has plain sweeps. The tiles divide the rows of the slab. If the grid has few rows, the tiles divide the
-    planes instead."""
+    """Return a copy of `sizes` whose tiles are diamonds. `diamond` is half of the height of a diamond, in levels. If
+    `diamond` is 0, the copy has plain sweeps. Usually, each tile has some of the rows of the slab. If the grid has few
+    rows, each tile has some of the planes instead (`shares_planes`)."""
     if not shares_planes(problem, threads):
         return replace(sizes, diamond=diamond, chunk=0)
     lean = 2 * diamond * problem.skew_z or SWEEP_LEAN

@@ -10,9 +10,10 @@ slot.
 
 The proof performs an update level by level, and updates all planes of a level together. The executor updates planes in
 the order of zeta. The two orders have the same effect, because a level reads planes at a distance of at most one skew.
-At the zeta of a level or earlier, the executor writes the planes that this level reads. It overwrites these planes at
-this zeta or later. Two fields are of one kind if their properties are equal and the same stages update both fields
-(`one_of_each`). All fields of one kind always have the same levels, so the proof considers only one field of each kind.
+When a level is updated at some zeta, the executor has written the planes that the level reads at the same zeta or
+earlier. The executor overwrites these planes at the same zeta or later. Two fields are of one kind if their properties
+are equal and the same stages update both fields (`one_of_each`). All fields of one kind always have the same levels, so
+the proof considers only one field of each kind.
 
 If the grid is divided among ranks, the proof is for one rank. The proof assumes that each received row has the level
 that the Read names. The proof checks that each sent row has the level that the Write names. The module ranks.py proves
@@ -205,8 +206,7 @@ class Proof:
         # the target whose checksum has been written.
         self.written = Runs(nothing)
         self.sealed = Runs(False)
-        # the planes of the source and the static fields that a block has read only to send, and that are not checked
-        # yet
+        # the planes that a block has read only to send, and whose checksums are not compared yet
         self.unchecked = {"source": Runs(False), "statics": Runs(False)}
         self.committed = False
         self._perform = {
@@ -234,7 +234,7 @@ class Proof:
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
-        """Return True if a content belongs to another block. The current block cannot use this content."""
+        """Return True if the content of a slot belongs to another block. The current block cannot use this content."""
         return isinstance(value, SlotContent) and value.frame not in (self.frame, self._disk)
 
     def _shape(self, span: PlaneSpan) -> Shape:
@@ -357,14 +357,14 @@ class Proof:
             self.place(field, z0, z1, rims, self._rim)
 
     def _computed(self, number: int) -> int:
-        """Return the number of a field of the forward run that the pass computes again. This number is also the number
-        of the field's ring."""
+        """`number` counts only the fields of the forward run that the pass computes again. Return the number of this
+        field in the problem, which is also the number of its ring."""
         require(0 <= number < len(self.problem.computed), "a field that the pass does not compute again")
         return self.problem.computed[number]
 
     def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
-        """Divide a range of planes at the places where the rim in z begins or ends. Yield each part of the range. Each
-        part has a flag that is true if updates change rows of its planes."""
+        """Divide a range of planes at the places where the rim in z begins or ends. For each part of the range, yield
+        its first plane, its end, and a flag that is true if updates change rows of these planes."""
         problem = self.problem
         edges = [z for z in (problem.first_plane, problem.end_plane) if z0 < z < z1]
         edges = [z0, *dict.fromkeys(edges), z1]
@@ -372,7 +372,7 @@ class Proof:
             yield first, end, problem.has_updates and problem.first_plane <= first < problem.end_plane
 
     def _rims(self, area: PlaneSpan) -> list[PlaneSpan]:
-        """Return the rows of a part of a plane that no update changes."""
+        """Return the rows of `area` that no update changes."""
         rows = self.parts.rows
         first, end = rows[self.problem.first_row], rows[self.problem.end_row]
         return [(area[0], min(area[1], first), *area[2:]), (max(area[0], end), area[1], *area[2:])]
@@ -405,7 +405,7 @@ class Proof:
             level += 1
 
     def _is_free(self, region: UpdateRegion) -> bool:
-        """Return True if the region does not divide the planes."""
+        """Return True if the region has no bounds along z."""
         return region.z_low == EVERYTHING.z_low and region.z_high == EVERYTHING.z_high
 
     def _is_same_at_all_levels(self, action: Update) -> bool:
@@ -567,8 +567,8 @@ class Proof:
         require(z0 + self.block.shift >= 0, "a slot before the first slot of a ring")
 
     def _require_stored(self, action: Read | Write | Check) -> None:
-        """Raise IllegalPlan if the arrays on disk do not have all planes of an action. Rows of all planes can be
-        exchanged with neighbours along y."""
+        """Raise IllegalPlan if the arrays on disk do not have all planes of an action. An action that exchanges rows
+        with neighbours may also have planes that the arrays do not have."""
         self._require_planes(action.z0, action.z1)
         is_stored = action.z0 >= 0 and action.z1 <= self.problem.planes
         require(is_stored or action.array in FACES, f"planes outside 0 .. {self.problem.planes - 1}")

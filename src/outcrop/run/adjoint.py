@@ -105,11 +105,11 @@ class AdjointRun:
 
     @property
     def gradients(self) -> dict[str, Any]:
-        """A mapping from each name in `wrt` to a gradient. For a field, the value is the gradient with respect to the
-        initial values of the field. The gradients for fields and static fields are indexed like arrays. For "source",
-        the gradient is a list with an array of shape (steps, points) for each source. For a parameter, the gradient is
-        a number. For a signal, the gradient is an array with a value for each step. Raises InputError if the adjoint
-        run is not complete."""
+        """A mapping that has a gradient for each name in `wrt`. For a field, the value is the gradient with respect to
+        the initial values of the field. The gradients for fields and static fields are indexed like arrays. For
+        "source", the gradient is a list with an array of shape (steps, points) for each source. For a parameter, the
+        gradient is a number. For a signal, the gradient is an array with a value for each step. Raises InputError if
+        the adjoint run is not complete."""
         simulation = self.simulation
         if self.remaining_steps:
             raise InputError(f"{simulation.directory}: the adjoint run is not complete; call run() first")
@@ -203,7 +203,7 @@ def adjoint_run(
         return AdjointRun(run, adjoint, names, forward)
     require_states(forward, derived)
     settings = settings_beside(forward, memory, threads)
-    if states and settings.io == "mmap":  # mapped files cannot be replaced by the states of the next pass
+    if states and settings.io == "mmap":  # `mmap` cannot open other states for each pass
         settings = replace(settings, io="auto")
     setup = set_up_beside(definition, place, forward.steps, settings, force=as_flag(force, "force"))
     description = replace(setup.description, max_step=forward.steps, adjoint_of=forward.manifest.identity)
@@ -224,8 +224,8 @@ def adjoint_run(
 
 
 def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: bool = True) -> Derived:
-    """Return the adjoint of a run of `stencil` with the gradients in `wrt`. Raises InputError for unknown names, and
-    for gradients that no adjoint run can compute."""
+    """Return the adjoint of a run of `stencil`, with the gradients with respect to the names in `wrt`. Raises
+    InputError for unknown names, and for gradients that no adjoint run can compute."""
     if description.states:
         raise InputError("this run is an adjoint run that reads states of another run; it has no adjoint")
     return derive_adjoint(stencil, description.taps.sources, as_boundary(description.boundary), wrt, is_scaled)
@@ -234,7 +234,8 @@ def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: b
 def derive_adjoint(
     stencil: Stencil, sources: Sequence[SourceEntry], boundary: Boundary, wrt: object, is_scaled: bool = True
 ) -> Derived:
-    """Return the adjoint of `stencil` with the gradients in `wrt`. Raises InputError as `derive` does."""
+    """Return the adjoint of `stencil`, with the gradients with respect to the names in `wrt`. Raises InputError as
+    `derive` does."""
     names = _require_wrt(stencil, bool(sources), wrt)
     inputs = tuple(name for name in names if name in inputs_of(stencil))
     scaled = scaled_sources(stencil, sources, inputs)
@@ -335,8 +336,8 @@ def _require_same(run: Simulation, planes: Mapping[str, PlaneSource], begun: Map
 
 
 def _summed(planes: PlaneSource, name: str, begun: dict[str, int]) -> PlaneSource:
-    """Return a function that returns the same planes as `planes`, and updates `begun` with the checksum of all planes
-    of the array `name`. The planes must be requested in ascending order."""
+    """Return a function that returns the same planes as `planes`. When this function has returned all planes, `begun`
+    has the checksum of the array `name`. The planes must be requested in ascending order."""
 
     def give(z0: int, z1: int) -> np.ndarray[Any, Any]:
         block = planes(z0, z1)
@@ -411,9 +412,9 @@ def _split_residuals(forward: Forward, residuals: object) -> tuple[dict[str, Pla
 
 
 def named_snapshots(entries: AcquisitionEntries) -> dict[str, tuple[SnapshotsEntry, str]]:
-    """Return a mapping from the names of snapshots, such as "side/u", to the entry and the field of the snapshots.
-    Snapshots without a name are left out, because a name such as "u" means the last values of the field. The history is
-    also left out."""
+    """Return a dictionary that maps a name of snapshots, such as "side/u", to the entry and the field of these
+    snapshots. Snapshots without a name are left out, because a name such as "u" means the last values of the field. The
+    history is also left out."""
     named = [one for one in entries.snapshots if one.name and not one.is_history]
     return {one.prefix + field: (one, field) for one in named for field in one.fields}
 

@@ -1,5 +1,5 @@
-"""This module defines `Definition`, the computation of a run. A definition is made from the options of the run. It
-contains a stencil on a grid, or equations of Devito."""
+"""This module defines `Definition`, the computation of a run. A definition is made from the options of the run. A
+definition contains a stencil on a grid. The stencil is given, or is made from equations of Devito."""
 
 from __future__ import annotations
 
@@ -398,9 +398,10 @@ def _of_equations(options: RunOptions) -> Definition:
 
 
 def _saved_states(lowered: Lowered, shape: Shape, saved: Any) -> StatesEntry | None:
-    """Return the states of another simulation that the equations read, or None if they read no saved functions. `saved`
-    is the simulation, or a pair of the simulation and a mapping. The keys of the mapping are names of functions, and
-    its values are names of fields in the simulation. Raises InputError if the simulation does not keep these states."""
+    """Return a description of the states that the equations read from another simulation. Return None if the equations
+    read no saved functions. `saved` is the simulation, or a pair of the simulation and a mapping. The keys of the
+    mapping are names of functions, and its values are names of fields in the simulation. Raises InputError if the
+    simulation does not keep these states."""
     from outcrop.run.simulation import Simulation
 
     names = ", ".join(dict.fromkeys(one.function for one in lowered.reads))
@@ -506,7 +507,8 @@ def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
 
 
 def _is_computed(forward: Stencil, one: StateField) -> bool:
-    """Return True if a pass that computes steps again has the values of a field at each of its steps."""
+    """Return True if a pass that computes steps again has, at each of its steps, the values that the field `one` gets
+    from the forward run."""
     number = [field.name for field in forward.fields].index(one.field)
     updates = sum(number in stage.targets for stage in forward.stages)
     oldest = -1 if forward.storage[number].history == 2 else 0
@@ -523,18 +525,20 @@ def _are_kept(stencil: Stencil, states: StatesEntry) -> bool:
 
 
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
-    """For arrays that have no values yet, return the values in `.data` of Devito's functions.
+    """For arrays that have no values yet, return functions that return planes of `.data` of Devito's functions. The
+    result maps the name of each array to such a function.
 
-    If the user has assigned values to a field, `.data` of the field's function is ignored. The previous values in
-    `.data` are then ignored, too. A function of Devito has one array for each point in time. Raises InputError when the
-    arrays of a function have different halos."""
+    If the user has assigned values to a field, `.data` of the field's function is ignored, including the previous
+    values in `.data`. A function of Devito has one array for each point in time. Raises InputError when the arrays of a
+    function have different halos."""
 
     if lowered is None:
         return {}
     assigned = {manifest.entry(name).field for name in filled}
     found = {}
     for name in lowered.state_names:
-        # The values of a computed field come from `.data`. They would contradict values that the user has assigned.
+        # The values of a computed field come from `.data`. These values would contradict values that the user has
+        # assigned.
         sources = lowered.computed[name].functions if name in lowered.computed else ()
         if assigned.isdisjoint({manifest.entry(name).field, *sources}):
             found[name] = lowered.planes(name)

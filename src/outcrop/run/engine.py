@@ -1,4 +1,4 @@
-"""This module prepares and executes passes. It connects the plan, the kernel, the storage and the executor.
+"""This module prepares and executes passes. The module connects the plan, the kernel, the storage and the executor.
 
 The right column says when memory is allocated:
 
@@ -125,7 +125,8 @@ def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
 
 
 def translated(plan: Plan) -> list[_core.Pass]:
-    """Return the passes of a plan in the form that the executor needs. Equal passes are translated only once."""
+    """Return the passes of a plan in the form that the executor needs. Each Pass object is translated only once,
+    because most passes of a plan are the same object."""
     different = {id(one): one for one in plan.passes}
     known = {key: _core.Pass(one.actions, one.levels) for key, one in different.items()}
     return [known[id(one)] for one in plan.passes]
@@ -133,8 +134,9 @@ def translated(plan: Plan) -> list[_core.Pass]:
 
 @dataclass(frozen=True)
 class Prepared(Planned):
-    """A plan for this machine with its kernel, its scalars and the layout of its threads. All update rates of the plan
-    contain `updates_factor`, which has the key `updates_key` in the cache (tiers/measure.py)."""
+    """A plan for this machine with its kernel, its scalars and the layout of its threads. The plan was made with update
+    rates that were multiplied by `updates_factor`. The key of this factor in the cache is `updates_key`
+    (tiers/measure.py)."""
 
     kernel: Kernel
     scalars: Scalars

@@ -89,8 +89,8 @@ class Forward:
     def factor(
         self, adjoint: Adjoint, name: str, read: Callable[[str], Any], dtype: type[np.floating[Any]] = np.float64
     ) -> Any:
-        """Return the factor between the scaled adjoint of a field and the adjoint itself. The function `read` returns
-        values of a static field."""
+        """Return the factor by which the adjoint of a field is multiplied to get the scaled adjoint. The function
+        `read` returns values of a static field."""
         program, made = adjoint.scales[name], adjoint.stencil
         scalars = [self.manifest.parameters[one.name] for one in made.parameters]
         return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, dtype)[0]
@@ -216,5 +216,5 @@ def require_states(forward: Forward, derived: Derived) -> None:
 
 
 def inputs_of(stencil: Stencil) -> list[str]:
-    """Return the names of all static fields, parameters and signals with given values."""
+    """Return the names of all static fields, of all parameters, and of the signals whose values the user gives."""
     return [*static_fields(stencil), *(one.name for one in stencil.parameters), *stencil.given_signals]

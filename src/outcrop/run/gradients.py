@@ -45,7 +45,8 @@ CORNERS = "source_{}_corners"
 
 
 class Computed(PlanesView):
-    """A view of values that a program computes in each cell from the values of a run's fields in this cell."""
+    """A view whose values are computed by a `Program`. The value of a cell is computed from the values of a run's
+    fields in this cell."""
 
     def __init__(
         self, simulation: Simulation, stencil: Stencil, program: Program, scalars: Sequence[float], held: str
@@ -165,7 +166,8 @@ def scale_terms(
 
 
 def _sums(source: Injection, trace: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sum of adjoint[t] * value[t] at each corner. The first row of `trace` belongs to the last step."""
+    """Return the sum of adjoint[t] * value[t] over all steps t, for each corner. The first row of `trace` belongs to
+    the last step."""
     found: NDArray[np.float64] = np.zeros(source.weights.shape)
     last = len(trace) - 1
     for back, row in enumerate(trace):

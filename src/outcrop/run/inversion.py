@@ -1,5 +1,5 @@
-"""This module defines what programs for inversion use: a misfit as a function (`Objective`), a run as a linear operator
-(`SourceOperator`), and the tests of both (`dot_test`, `taylor_test`).
+"""This module defines what programs for inversion use. `Objective` is a misfit as a function, and `SourceOperator` is a
+run as a linear operator. `taylor_test` tests the gradients of a misfit, and `dot_test` tests a `SourceOperator`.
 
 `Original` is a run at step 0 from which copies are made. A copy is a new run with other values of some inputs:
 
@@ -7,8 +7,8 @@
     sources                           "source"              one array (steps, points) for each source
     parameters and signals            name                  a number; an array (steps,)
 
-The runs of this module are made in temporary folders in the same directory as the run of the user. The temporary
-folders are removed later.
+The runs of this module are made in temporary folders beside the user's run. Each folder is removed when its runs are no
+longer needed.
 
 `SourceOperator` treats a run as a linear function from the values of the run's sources to the run's traces:
 
@@ -25,7 +25,8 @@ gradient of J at m, the remainder is proportional to the square of h:
 
     remainder(h) = |J(m + h d) - J(m) - h <g, d>|         remainder(h) / remainder(h / 2)  ──►  2**2
 
-If g is wrong, the remainder is proportional to h. So the rate log2(remainder(h) / remainder(h / 2)) is 1 instead of 2.
+If g is wrong, the remainder is proportional to h. The rate is log2(remainder(h) / remainder(h / 2)). So the rate is 2
+for a correct gradient, and 1 for a wrong gradient.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ class Original:
         return grid_shape(self.manifest.own_shape)
 
     def refresh(self) -> None:
-        """Read initial values again, because the user may have assigned other values in the meantime. Raises InputError
-        if the run has begun."""
+        """Read the manifest of the run again, because the user may have assigned other initial values in the meantime.
+        Raises InputError if the run has begun."""
         self._forward.state.refresh()
         _require_step_0(self.simulation, self.manifest.step)
 
@@ -129,9 +130,9 @@ class Original:
         self, directory: str, arrays: Mapping[str, PlaneChange], values: Mapping[str, Sequence[NDArray[np.float64]]],
         dtype: str | None = None, is_unstable: bool | None = None,
     ) -> Simulation:  # fmt: skip
-        """Make a copy of the run. The copy is at step 0. `arrays` contains changes of arrays. `values` contains new
-        values of other inputs, in the form that the method `values` returns. `dtype` and `is_unstable` replace these
-        options of the run."""
+        """Make a copy of the run. The copy is at step 0. `arrays` maps the name of an array to a function that changes
+        its planes. `values` contains new values of other inputs, in the form that the method `values` returns. `dtype`
+        and `is_unstable` replace these options of the run."""
         self.refresh()
         manifest, forward = self.manifest, self._forward
         definition = self._definition(values, dtype or manifest.dtype)
@@ -235,19 +236,20 @@ def temporary_folder(simulation: Simulation, purpose: str) -> Iterator[str]:
 
 
 class Objective:
-    """The misfit of a run as a function of some of its inputs. `fun(x)` returns (value, gradient):
+    """The misfit of a run as a function of some inputs of the run. If `fun` is an `Objective`, `fun(x)` returns (value,
+    gradient):
 
         fun = oc.Objective(sim, steps, misfit, wrt="u")
         scipy.optimize.minimize(fun, fun.start, jac=True, method="L-BFGS-B")
 
     The vector x contains the values of all inputs in `wrt`, one after the other, in float64. The vector x is in memory,
     and optimisers keep several such vectors. So this class is for small grids. `fun.start` is the vector of the inputs
-    of `sim`. `sim` must be at step 0 and stays at step 0. Each evaluation runs a copy of `sim` forward and backward in
-    a temporary folder, which is in the same directory as `sim`. After the evaluation, the temporary folder is removed.
-    A gradient with respect to cells in the rim is 0, so optimisers do not change these cells.
+    of `sim`. `sim` must be at step 0 and stays at step 0. Each evaluation runs a copy of `sim` forward and backward.
+    The copy is in a temporary folder beside the directory of `sim`. After the evaluation, the temporary folder is
+    removed. A gradient with respect to cells in the rim is 0, so optimisers do not change these cells.
 
-    `wrt` contains the names that `Simulation.adjoint` accepts. Raises InputError for wrong arguments and for the errors
-    of `Simulation.gradient`.
+    `wrt` contains the names that `Simulation.adjoint` accepts. Raises InputError for wrong arguments, and the errors of
+    `Simulation.gradient`.
     """
 
     def __init__(self, simulation: Simulation, steps: int, misfit: MisfitFunction, wrt: str | Sequence[str]) -> None:
@@ -268,8 +270,9 @@ class Objective:
         return _flat(one for name in self._names for one in self._values(name))
 
     def unpack(self, x: Any) -> dict[str, Any]:
-        """Return a dictionary from names to the inputs in the vector x. The input is an array for a field, and a list
-        of arrays for "source". Raises InputError if x is not a vector of finite numbers of the right length."""
+        """Divide the vector x into its inputs. In the returned dictionary, each key is the name of an input. The values
+        of the input are an array, or a list of arrays for "source". Raises InputError if x is not a vector of finite
+        numbers of the right length."""
         found: dict[str, Any] = {}
         for name, parts in self._split(x).items():
             if self._original.is_array(name):
@@ -427,11 +430,11 @@ def taylor_test(
     The inputs in `wrt` are changed one at a time, and only in cells that steps update. For a misfit that is not
     quadratic in the inputs, a large `change` moves the rates away from 2.
 
-    `simulation` must be at step 0 and stays at step 0. The test runs copies of `simulation` in temporary folders, which
-    are in the same directory as the run. The first name needs six runs and an adjoint run, and each further name needs
-    five runs. The gradient is computed in the dtype of the run. The values of the misfit are computed in float64,
-    because differences of misfits in float32 are mostly rounding errors. Runs in float64 need up to twice the memory of
-    runs in float32. Raises the errors of `Simulation.gradient`, and InputError if the remainders are rounding
+    `simulation` must be at step 0 and stays at step 0. The test runs copies of `simulation` in temporary folders beside
+    the directory of the run. The first name needs seven forward runs and an adjoint run, and each further name needs
+    five forward runs. The gradient is computed in the dtype of the run. The values of the misfit are computed in
+    float64, because differences of misfits in float32 are mostly rounding errors. Runs in float64 need up to twice the
+    memory of runs in float32. Raises the errors of `Simulation.gradient`, and InputError if the remainders are rounding
     errors."""
     require_initial(simulation)
     steps, names = as_steps(steps), derive(simulation.stencil, simulation.setup.description, wrt).names
@@ -479,8 +482,8 @@ class _Direction:
         self._values = [np.asarray(one * self._scale) for one in random]
 
     def changes(self, size: float) -> tuple[dict[str, PlaneChange], dict[str, Sequence[NDArray[np.float64]]]]:
-        """Return the changes that make a copy of the run whose input is changed by `size` times this direction. The
-        changes have the form that `Original.copy` accepts."""
+        """Return the changes for a copy of the run. In this copy, the input is changed by `size` times this direction.
+        The changes have the form that `Original.copy` accepts."""
         if not self.is_array:
             pairs = zip(self._original.values(self.name), self._values, strict=True)
             return {}, {self.name: [one + size * direction for one, direction in pairs]}
@@ -513,7 +516,8 @@ class _Direction:
 
 
 def _value(original: Original, misfit: MisfitFunction, direction: _Direction | None, size: float) -> float:
-    """Return the misfit of a copy of the run. The copy computes in float64, and its input is changed in a direction."""
+    """Return the misfit of a copy of the run. The copy computes in float64, and an input of the copy is changed by
+    `size` times `direction`."""
     arrays, values = direction.changes(size) if direction else ({}, {})
     with temporary_folder(original.simulation, "taylor") as folder:
         run = original.copy(f"{folder}/forward.oc", arrays, values, "float64", is_unstable=True)

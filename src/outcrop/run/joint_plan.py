@@ -5,9 +5,9 @@ machines, the cut, and the plan.
     each plan     machine_for    one rank measures each disk                    ──► the share of each rank
                   choose_plan    measured update rates of all ranks             ──► the same sizes on all ranks, proved
 
-This module gathers the figures of all ranks, and plan/rank_planner.py makes the choices from these figures. Each
-function also works for a process that runs alone. If there are several ranks, all ranks must call the function
-together."""
+This module gathers the figures of all ranks, and plan/rank_planner.py makes the choices from these figures. The
+functions for the figures and for the plan also work for a process that runs alone. If there are several ranks, all
+ranks must call the function together."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def machine_for(
 def _shared_device(
     group: RankGroup, places: Sequence[Path], io: str, may_measure: bool, problem: Problem
 ) -> StorageRates:
-    """Return the figures of this rank's share of its disk. If several ranks use a disk, only the lowest of these ranks
-    measures the disk. If all these ranks measured at the same time, each rank would measure a random share of the
-    bandwidth."""
+    """Return the figures of this rank's share of its disk. If several ranks use a disk, only the rank with the lowest
+    number measures the disk. If all these ranks measured at the same time, each rank would measure a random share of
+    the bandwidth."""
     own = [group.places[group.rank].node, *map(measure.source_of, places)]
     every = group.allgather(own)
     first = every.index(own)
@@ -111,9 +111,10 @@ def choose_cuts(
     the user has given the scheme and the steps of a pass. Parts along z are always equal.
 
     If all ranks share the directory and the grid is cut only along y, all parts together will be one Zarr array. In
-    this case, the cut must fit the chunks of this array. With such a cut and split tiling, the lowest rank has more
-    updates than the other ranks. The tuner considers this difference. Raises InputError if the grid has too few rows or
-    planes, and for schemes that cannot have these parts. Raises BudgetError if a budget is too small."""
+    this case, the cut must fit the chunks of this array. If the cut fits the chunks and the scheme is split tiling, the
+    lowest rank has more updates than the other ranks. The tuner considers this difference. Raises InputError if the
+    grid has too few rows or planes, and for schemes that cannot have these parts. Raises BudgetError if a budget is too
+    small."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
     for_chunks = parts_z == 1 and will_share(group, directories[0])
@@ -158,7 +159,7 @@ def choose_plan(
 ) -> TunedPlan:  # fmt: skip
     """Return the plan of this process or of this rank for `problem`. If there are several ranks, `part` is the part of
     this rank, and `whole` is the problem of the whole grid. Rank 0 then proves that the plans of all ranks fit together
-    before any rank uses its plan. The cache tiles of ranks may differ. Raises the errors of `choose`."""
+    before any rank uses its plan. The cache tiles may differ between ranks. Raises the errors of `choose`."""
     budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
     if group is None or part is None or whole is None:
         return choose(problem, machine, budget_bytes, scheme, rate, given)
@@ -181,9 +182,9 @@ def _measured_together(
 ) -> JointChoice:
     """Return the choice with which the slowest rank needs the least time. `found` contains all choices, beginning with
     the best. All ranks measure the update rate of the best choice again, at the same time. If this choice is then no
-    longer the best, the next choice is measured. The first measurements give rates that are too high. They take place
-    at different times, so each rank has the whole memory bandwidth of its node during its measurement. If the run is
-    too short for measurements on any rank, the first choice is returned."""
+    longer the best, the next choice is measured. The first measurements give rates that are too high, because the ranks
+    measure at different times. So each rank has the whole memory bandwidth of its node during its measurement. If the
+    run is too short for measurements on any rank, the first choice is returned."""
     meter = rate if isinstance(rate, UpdateRateMeter) and rate.is_measured else None
     choices = list(found)
     if not all(group.allgather(meter is not None)) or meter is None:
@@ -200,7 +201,8 @@ def _measured_together(
 
 
 def _gather(group: RankGroup) -> Gather:
-    """Return a function that gathers the values of all ranks. Each process has one rank."""
+    """Return a function that takes the value of this rank, and returns the values of all ranks. The value is in a list,
+    because each process has one rank."""
 
     def gather(values: list[Any]) -> list[Any]:
         (value,) = values

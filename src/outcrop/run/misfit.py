@@ -1,7 +1,8 @@
 """`Misfit` compares the results of a run with observed values. `gradient` computes the value and the gradient of a
 misfit.
 
-A misfit is any function that takes a simulation at its last step, and returns a value and its derivatives:
+A misfit is any function that takes a simulation at its last step, and returns a value and the derivatives of this
+value:
 
     misfit(simulation)  ──►  value, {name: residuals}          `Simulation.adjoint` takes these residuals
 
@@ -144,8 +145,8 @@ class Misfit(Summable):
         return _Compared(shape, computed, blocks(self._observed, 0.0), blocks(self._weight, 1.0), True)
 
     def _whole(self, shape: Shape, computed: Blocks) -> _Compared:
-        """Return the arrays that are compared if the misfit is about traces or snapshots. The returned arrays are in
-        memory as a whole."""
+        """Return the values that are compared if the misfit is about traces or snapshots. These values are compared in
+        one piece, so all of them are in memory."""
 
         def blocks(what: str, given: Any, default: float) -> Blocks:
             value: Any = default if given is None else given
@@ -188,7 +189,7 @@ class _Compared:
         return value
 
     def residual(self, first: int, end: int) -> Block:
-        """Return the derivative of the value with respect to a part of the computed values."""
+        """Return the derivative of the misfit's value with respect to a part of the computed values."""
         return self.weight(first, end) * (self.computed(first, end) - self.observed(first, end))
 
 

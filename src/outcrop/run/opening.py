@@ -8,8 +8,8 @@ ranks, their own parts        ──► settle ─────────► re
 ranks, parts of other ranks   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank, with new rows
 ranks, a run of one process   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank
 
-If an interrupted move has left new parts, one process can also complete or undo the move. The process does this before
-it changes the run, or when it opens a run that cannot be read otherwise.
+If an interrupted move of rows (ranks/move.py) has left new parts, one process can also complete or undo the move. The
+process does this before it changes the run. It also does this when it opens a run that cannot be read otherwise.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from outcrop.run.setup import MAX_STEPS, Setup, changed_settings, reopen, requir
 def open_run(
     path: object, changes: Mapping[str, Any], ranks: object = "auto", comm: Any = None, reads_only: bool = False
 ) -> Setup:
-    """Return the `Setup` of the run at `path`, with the arguments of `reopen`.
+    """Return the `Setup` of the run at `path`. The arguments have the same meaning as in `reopen`.
 
     If several ranks open a run of one process, or the parts of another number of ranks, the rows are first moved to
     these ranks. The rows also move if `ranks` gives another number of parts along z. If one process opens the directory

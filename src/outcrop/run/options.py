@@ -116,11 +116,11 @@ class History:
     these states, but has room for at least two states, only some states are kept. An adjoint run then repeats parts of
     the run to compute the missing states.
 
-    With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses the way with
-    the shortest total time of the run and an exact adjoint run. The way must fit the memory, the disk and the limit.
-    Outcrop predicts the times from measured rates. `wrt` contains the names of the gradients that the adjoint run will
-    compute, as in `sim.adjoint`. By default, these are all static fields, parameters and signals. Outcrop makes this
-    choice when the run begins, and stores the choice with the run.
+    With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses one of these
+    ways: the way with the shortest total time of the run and of an exact adjoint run. The chosen way fits the memory,
+    the disk and the limit. Outcrop predicts the times from measured rates. `wrt` contains the names of the gradients
+    that the adjoint run will compute, as in `sim.adjoint`. By default, these are all static fields, parameters and
+    signals. Outcrop makes this choice when the run begins, and stores the choice with the run.
     """
 
     every: int | str

@@ -81,7 +81,8 @@ def process_mark(number: int | None = None) -> str:
 
 
 def is_alive(mark: str) -> bool | None:
-    """Return whether the process with this mark still exists, or None if this process cannot tell."""
+    """Return True if the process with this mark still exists, and False if it has ended. Return None if this cannot be
+    found out, for example for a process of another computer."""
     own, words = process_mark().split(), mark.split()
     if len(own) != 4 or len(words) != 4 or own[:2] != words[:2] or not words[2].isdecimal():
         return None

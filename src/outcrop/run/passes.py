@@ -70,7 +70,7 @@ def execute(
             refuse_unstable_run(stencil, state)
             if state.manifest.own_taps:
                 require_space(state.records, state.manifest, last_step)
-            # an adjoint run is finished only at the first step of its forward run
+            # an adjoint run is finished only when it has gone back to the first step of its forward run
             target_step = max(last_step, description.max_step)
             (first_row, end_row), (first_plane, end_plane) = problem.own_rows, problem.own_planes
             # planes and rows of a fixed rim are not counted, because they are not updated
@@ -94,7 +94,7 @@ def execute(
         cells = step_cells * problem.steps
         if group and group.rank:
             progress = "none"
-        # Rank 0 shows the progress of all ranks. It assumes that all ranks are equally fast.
+        # Rank 0 shows the progress of all ranks, and assumes that all ranks are equally fast.
         share = problem.cells / math.prod(description.whole_layout.shape)
         in_all = round(cells / share)
         try:
@@ -113,7 +113,7 @@ def execute(
 
 
 def _log_start(state: State, prepared: Prepared, engine: Engine) -> None:
-    """Log the beginning of a run. Settings that were preferred but not possible are logged as warnings."""
+    """Log the beginning of a run. If a preferred setting was not possible, this is logged as a warning."""
     plan, manifest = prepared.plan, state.manifest
     LOG.info(
         "%s: %s from step %d: %s in %s, scheme %s, %s, %s, %s of memory", state.path, prepared.problem.stencil,
@@ -282,7 +282,7 @@ class PassRunner:
 
     def _wait_for_ranks(self) -> None:
         """Wait until all ranks have committed the previous pass. Before that, this rank must not overwrite its older
-        copy on disk, because it may have to go back to this copy."""
+        copy on disk, because this rank may have to go back to the older copy."""
         if self._agreement is not None:
             before = time.perf_counter()
             self._agreement.wait()

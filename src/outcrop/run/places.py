@@ -66,7 +66,7 @@ def created_state(
 
     If `raw_device` is true, the places are block devices. `definitions` contains the points and values of the
     acquisition. If `force` is true, an older run in the same place is replaced. If `created_state` raises InputError,
-    it has changed nothing. If the block ends before the first commit, all created files and directories are removed.
+    nothing has changed. If the block ends before the first commit, all created files and directories are removed.
     Raises StorageError when the system refuses an operation that the checks allowed."""
     files = definitions.files
     manifest = replace(manifest, sums=first_sums(manifest, files))

@@ -55,8 +55,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class Whole:
-    """Describes a call of `run` that consists of several parts. The parts before the current part have `passes_before`
-    passes."""
+    """Describes a call of `run` that consists of several parts. All parts before the current part together have
+    `passes_before` passes."""
 
     first_step: int
     last_step: int
@@ -84,7 +84,7 @@ class Progress:
         """Show the current counters."""
 
     def finish(self, standing: Standing) -> None:
-        """Take the last counters, after all passes have ended. A display that leaves a summary uses them."""
+        """Take the last counters, after all passes have ended. A display that leaves a summary uses these counters."""
 
     def __enter__(self) -> Progress:
         return self

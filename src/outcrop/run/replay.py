@@ -48,7 +48,7 @@ def forward_state(states: StatesEntry, place: Path) -> State:
 
 def damaged_states(adjoint: State) -> tuple[list[str], int]:
     """Verify the states of the forward run that the remaining steps of an adjoint run read. Return a line for each
-    damage, and the number of tested files. Raises InputError when another process executes the forward run, and
+    damaged file, and the number of tested files. Raises InputError when another process executes the forward run, and
     StorageError when a record cannot be read."""
     own, states = adjoint.manifest, adjoint.manifest.states
     if states is None or own.step >= states.steps:

@@ -28,9 +28,9 @@ SMALL_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Predicted:
-    """The prediction of the plan. `assumed` gives the reason for each assumed speed. Its keys are "updates" and
-    "storage". `seconds_update`, `seconds_read` and `seconds_write` are the times that updates, reads and writes would
-    each take alone. For several ranks, these times are the times of the slowest rank."""
+    """The prediction of the plan. `assumed` gives the reason for each assumed speed. The keys of `assumed` are
+    "updates" and "storage". `seconds_update`, `seconds_read` and `seconds_write` are the times that updates, reads and
+    writes would each take alone. For several ranks, these times are the times of the slowest rank."""
 
     seconds: float
     bytes_read: int
@@ -61,11 +61,11 @@ class Report(Shown):
     the number of NUMA nodes on which the window is distributed, and `thread_layout` describes these nodes and the
     threads. `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text
     for users if the parameters let values grow without bound, and "" otherwise. `not_tested` is the reason why the
-    stability was not tested, and "" otherwise. `not_finite` has two steps of a pass for each of its fields: the first
-    step and the last step. This pass is the first pass after which NaN or infinity was found in the field. Only a
-    sample of the updated rows is searched. `steps_repeated` is the number of steps of the forward run that an adjoint
-    run has repeated. An adjoint run repeats steps if the history is too small for all states. `seconds_repeated` is the
-    time of the repeated steps. `seconds` does not include this time.
+    stability was not tested, and "" otherwise. `not_finite` has an entry for each field in which NaN or infinity was
+    found. The entry has the first step and the last step of a pass: the first pass after which NaN or infinity was
+    found in this field. Only a sample of the updated rows is searched. `steps_repeated` is the number of steps of the
+    forward run that an adjoint run has repeated. An adjoint run repeats steps if the history is too small for all
+    states. `seconds_repeated` is the time of the repeated steps. `seconds` does not include this time.
 
     If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`. Cells that two ranks
     compute count twice in `cells_updated`. `cell_updates_per_second` counts each cell of the grid once for each step.
@@ -126,8 +126,8 @@ class Report(Shown):
         return asdict(self)
 
     def followed_by(self, other: Report) -> Report:
-        """Return one report of this part of a run and `other`, a later part. Times, bytes and steps are added. The
-        later plan is kept."""
+        """Return one report for two parts of a run: this part, and the later part `other`. Times, bytes and steps are
+        added. The later plan is kept."""
         added = {
             one.name: getattr(self, one.name) + getattr(other, one.name)
             for one in fields(self)

@@ -94,7 +94,7 @@ MAX_THREADS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """The checked options of a run. `state` is the state of a run that exists on disk.
+    """The checked options of a run. If the run exists on disk, `state` is its state there.
 
     `initial` contains the values that are written to arrays when the run begins. `steps` is None if the options give no
     number of steps. `acquisition` and `lowered` are needed only until the run is on disk.
@@ -266,8 +266,8 @@ def reopen(
     path: object, changes: Mapping[str, Any], ranks: object = "auto", comm: Any = None, reads_only: bool = False
 ) -> Setup:
     """Return the `Setup` of the run at `path`, which is a directory or a block device. `changes` maps names of
-    `RunOptions` to new values of settings. None keeps a setting. Raises InputError when `path` holds no run, and
-    StorageError when files of the run are missing.
+    `RunOptions` to new values of settings. If a new value is None, the setting does not change. Raises InputError when
+    `path` holds no run, and StorageError when files of the run are missing.
 
     `ranks` and `comm` have the same meaning as in `RunOptions`. If several ranks compute the run, each rank opens its
     part. All ranks go back to the last generation that all ranks have committed. If this process runs alone and
@@ -530,8 +530,9 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
     """Check the options of a run on a declared machine. Raises InputError for wrong options.
 
     Options about directories, storage and the binding of threads have no effect. A percentage in `memory` refers to the
-    declared memory. By default, `memory` is the part of this memory that is declared as usable. `threads` is at most
-    the number of declared cores. By default, `threads` is equal to this number."""
+    declared memory. By default, `memory` is the part of this memory that is declared as usable. If no part is declared
+    as usable, `memory` has the same default as in other runs, but at most the declared memory. `threads` is at most the
+    number of declared cores. By default, `threads` is equal to this number."""
     as_flag(options.in_place, "in_place")
     threads = declared.cores if options.threads is None else as_threads(options.threads)
     if threads > declared.cores:
@@ -561,8 +562,8 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
 
 class Initial:
     """The initial values in the option `init`. If the options give no shape, `shape` is the shape of the first file
-    among these values, or of the first array. Raises InputError for unknown fields, and for files that cannot be
-    read."""
+    among these values. If there is no file, `shape` is the shape of the first array. Raises InputError for unknown
+    fields, and for files that cannot be read."""
 
     def __init__(self, options: RunOptions, memory_bytes: int) -> None:
         self.shape: Shape | None = None

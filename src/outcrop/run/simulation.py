@@ -134,21 +134,21 @@ class Simulation(Described):
 
     @property
     def traces(self) -> Traces:
-        """A mapping from the names of receivers to their traces. Each trace is a float64 array of shape (committed
-        steps, points). In a run of several ranks, each rank gets all points, and all ranks must read the trace
-        together."""
+        """A mapping with the traces of all receivers. Each key is the name of receivers. Each trace is a float64 array
+        of shape (committed steps, points). In a run of several ranks, each rank gets all points, and all ranks must
+        read the trace together."""
         return Traces(self.reader(), self._description, self._everyone, self._states_of_parts)
 
     @property
     def norms(self) -> NormRecords:
-        """A mapping from the names of fields to their norms. Each array has a row with step, sum, squares, min and max
-        for each recorded step. Norms include the cells of the rim, and of all ranks. All ranks must read the norms
-        together."""
+        """A mapping with the norms of fields. Each key is the name of a field. Each array has a row with step, sum,
+        squares, min and max for each recorded step. Norms include the cells of the rim, and of all ranks. All ranks
+        must read the norms together."""
         return NormRecords(self.reader(), self._description, self._everyone, self._states_of_parts)
 
     @property
     def _states_of_parts(self) -> Callable[[], Sequence[State]] | None:
-        """A function that returns all parts at one step, if this simulation only reads all parts."""
+        """A function that returns all parts at one step, or None unless this simulation only reads all parts."""
         if self._setup.parts is None:
             return None
         parts = self._setup.parts.reader()
@@ -165,9 +165,9 @@ class Simulation(Described):
 
     @property
     def snapshots(self) -> SnapshotViews:
-        """A mapping from the names of fields to snapshots. The snapshots of a field are indexed like an array with the
-        axes (time, z, y, x). In a run of several ranks, each rank gets the whole box, and all ranks must index the
-        snapshots together."""
+        """A mapping with the snapshots of fields. Each key is the name of a field, such as "u" or "side/u". The
+        snapshots of a field are indexed like an array with the axes (time, z, y, x). In a run of several ranks, each
+        rank gets the whole box, and all ranks must index the snapshots together."""
         reader, group, parts = self.reader(), self._setup.group, self._setup.parts
         whole: Callable[[SnapshotsEntry, str], SnapshotView] | None = None
         if parts is not None:
@@ -320,7 +320,7 @@ class Simulation(Described):
             steps = self._prepared[-1].problem.steps if self._prepared else setup.steps or 0
             manifest = new_manifest(description, steps)
             places = list(setup.directories)
-            if setup.force and may_hold_run(places[0]):  # if a source fails, the older run must survive
+            if setup.force and may_hold_run(places[0]):  # if the new values cannot be read, the older run must survive
                 read_all(planes.values(), description.layout)
             with created_state(places, manifest, setup.force, setup.raw_device, setup.acquisition) as state:
                 # If the first values cannot be written on one rank, no rank keeps its directory.
@@ -351,7 +351,7 @@ class Simulation(Described):
             return [self._prepare_part(one) for one in parts][-1]
 
     def _prepare_part(self, steps: int) -> Prepared:
-        """Prepare a part of a run. Use an earlier plan if it is for as many steps as this part, and if the same steps
+        """Prepare a part of a run. Use an earlier plan if this plan has the same number of steps, and if the same steps
         of its passes read states."""
         phase = self._setup.problem(steps, self.step).phase
         for known in self._prepared:
@@ -405,14 +405,14 @@ class Simulation(Described):
         """Return the adjoint of this run. The method `run` of the result goes back from the last committed step to the
         first step.
 
-        `residuals` contains the derivatives of a misfit. It maps the names of receivers to the derivatives with respect
-        to their traces, which are arrays of shape (steps, points). `residuals` may also map the name of snapshots, such
-        as "side/u", to the derivatives with respect to `sim.snapshots["side/u"]`. The name of an updated field means
-        the derivative with respect to its last values, in any form that `sim[name] = ...` accepts. `wrt` says which
-        gradients are computed. The name of an updated field means the gradient with respect to the initial values of
-        the field. A name such as "u.previous" means the gradient with respect to the initial previous values. "source"
-        means the values of all sources. The name of a static field, a parameter or a signal means this input. Values in
-        the fixed rim have no gradient.
+        `residuals` contains the derivatives of a misfit. `residuals` maps the name of receivers to the derivatives with
+        respect to the traces of these receivers. These derivatives are an array of shape (steps, points). `residuals`
+        may also map the name of snapshots, such as "side/u", to the derivatives with respect to
+        `sim.snapshots["side/u"]`. The name of an updated field means the derivative with respect to its last values, in
+        any form that `sim[name] = ...` accepts. `wrt` says which gradients are computed. The name of an updated field
+        means the gradient with respect to the initial values of the field. A name such as "u.previous" means the
+        gradient with respect to the initial previous values. "source" means the values of all sources. The name of a
+        static field, a parameter or a signal means this input. Values in the fixed rim have no gradient.
 
         The adjoints of stencils that are not linear, and gradients with respect to static fields, parameters and
         signals, need the states of this run. In these cases, this run must keep its states
@@ -434,11 +434,11 @@ class Simulation(Described):
         directory: str | os.PathLike[str] | None = None, memory: str | int | None = None, threads: int | None = None,
         progress: str = "auto", force: bool = False, resume: bool = False,
     ) -> tuple[float, dict[str, Any]]:  # fmt: skip
-        """Return the value of a misfit after `steps` steps, and a mapping from each name in `wrt` to a gradient.
+        """Return the value of a misfit after `steps` steps, and a mapping that has a gradient for each name in `wrt`.
 
-        This method runs forward to step `steps`, evaluates the misfit, and runs the adjoint. If the run already is at
-        this step, it is not repeated. `misfit` is an `oc.Misfit`, a sum of such misfits, or a function misfit(sim) that
-        returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
+        This method runs forward to step `steps`, evaluates the misfit, and runs the adjoint. If the run is at this step
+        already, the run is not repeated. `misfit` is an `oc.Misfit`, a sum of such misfits, or a function misfit(sim)
+        that returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
         arguments have the same meaning as in `adjoint`. The gradients have the form of `AdjointRun.gradients`. If the
         adjoint needs states and the run keeps no history, the method runs forward with `oc.History("auto", wrt=wrt)`.
         This history gives the shortest predicted time of both runs. The method frees this history at the end. A history
@@ -522,8 +522,8 @@ class Simulation(Described):
             raise InputError(f"{name}: runs of several ranks cannot do this yet; run one process")
 
     def _plan_history(self, given: History, steps: int) -> SnapshotsEntry | None:
-        """Check a history, and add the history to the description of the run. Return its entry, or None if "auto"
-        chooses no history. Raises InputError and BudgetError. After these errors, nothing has changed."""
+        """Check a history, and add the history to the description of the run. Return the entry of the history, or None
+        if "auto" chooses no history. Raises InputError and BudgetError. After these errors, nothing has changed."""
         from outcrop.run.ways import choose_history, with_history
 
         if self._state is not None:
@@ -546,8 +546,8 @@ class Simulation(Described):
         return as_steps(steps)
 
     def _parts(self, steps: object) -> list[int]:
-        """Return the numbers of steps of the parts of `run(steps)`. Each part has its own plan. Only an adjoint run
-        that computes states again can have several parts."""
+        """`run(steps)` consists of one or several parts, each with its own plan. Return the number of steps of each
+        part. Only an adjoint run that computes states again can have several parts."""
         steps, description = self._steps(steps), self._description
         if 0 < description.max_step < self.step + steps:
             raise InputError(
@@ -586,8 +586,8 @@ def open(
     """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run.
     If an argument is None, its setting does not change. `ranks` and `comm` have the same meaning as in `RunOptions`.
     Under mpirun, all ranks open the run together. If the run has another number of ranks, or is a run of one process,
-    its rows are moved. Without mpirun, a directory of all parts is opened for reading. The first call of `run`, or the
-    first assignment, then moves the rows of all parts to this process.
+    the rows of the run are first moved to these ranks. Without mpirun, a directory of all parts is opened for reading.
+    The first call of `run`, or the first assignment, then moves the rows of all parts to this process.
 
     `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
     dropped. `signals` replaces the signals of the same names. `params` replaces the parameters of the same names: the

@@ -1,4 +1,5 @@
-"""Compare the measured speeds of a run with their prediction, and keep them for later plans (tiers/measure.py)."""
+"""Compare the measured speeds of a run with the predicted speeds, and keep the measured speeds for later plans
+(tiers/measure.py)."""
 
 from __future__ import annotations
 
@@ -33,8 +34,9 @@ def updates_ratio(report: Report) -> float | None:
 
 
 def storage_ratio(report: Report) -> float | None:
-    """Return the measured time of a run that was limited by its disk, divided by the predicted time of the transfers.
-    Return None for other runs, for runs through the page cache, and if the speed of the disk was assumed."""
+    """If the run was limited by its disk, return the measured time of the run, divided by the predicted time of the
+    transfers. Return None for other runs, for short runs, for runs through the page cache, and if the speed of the disk
+    was assumed."""
     guess = report.predicted
     waits = report.seconds_read_wait + report.seconds_write_wait
     if "storage" in guess.assumed or not report.direct_io or report.seconds < LONG_SECONDS:

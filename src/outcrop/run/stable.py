@@ -127,7 +127,7 @@ def watched(
 ) -> PlaneSource:
     """Return a function that returns the same planes as `planes`. The returned function also updates `ranges` with the
     minimum and maximum of these planes, without the padding. Just before the returned function returns the last plane,
-    it calls `done`."""
+    this function calls `done`."""
     pads = zip(inside(manifest.padding, 0), manifest.whole_layout.shape, strict=True)
     (z_first, z_end), rows, cells = ((pad, n - pad) for pad, n in pads)
 

@@ -198,7 +198,7 @@ def _check(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
 
 def _check_apart(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
     """Raise InputError when an updated array shares memory with another array. If arrays shared memory, a step would
-    read values that it has just written."""
+    read values that the same step has just written."""
     updated = {number for stage in stencil.stages for number in stage.targets}
     for (one, first), (other, second) in combinations(copies.items(), 2):
         if updated.isdisjoint((one[0], other[0])) or not np.may_share_memory(first, second):

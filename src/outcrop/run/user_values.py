@@ -125,8 +125,8 @@ def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
 
 
 def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, str]:
-    """Return the signals of `stencil` as texts for the manifest: little-endian doubles in base64. The signal with the
-    number of the step needs no text.
+    """Return the signals of `stencil` as texts for the manifest: little-endian doubles in base64. The signal whose
+    value is the number of the step needs no text.
 
     `signals` contains a sequence of finite numbers for each signal, with one number for each step. Raises InputError
     for missing and unknown names, and for other values."""
@@ -153,7 +153,7 @@ def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
 
 
 def require_exact_positions(stencil: Stencil, dtype: str, shape: GridShape) -> None:
-    """Raise InputError if the stencil reads positions of a grid whose indices are not exact in `dtype`."""
+    """Raise InputError if the stencil reads positions, and the grid has an index that is not exact in `dtype`."""
     cells = max((shape[axis] for axis in stencil.positions), default=0)
     if dtype == "float32" and cells > MAX_EXACT:
         raise InputError(
@@ -165,8 +165,8 @@ def require_exact_positions(stencil: Stencil, dtype: str, shape: GridShape) -> N
 def require_steps(
     stencil: Stencil, dtype: str, values: Mapping[str, NDArray[np.float64]], steps: int
 ) -> None:
-    """Raise InputError if a signal has no value for one of the steps 0 to `steps` - 1. Also raise InputError if a
-    number of a step is not exact in `dtype`."""
+    """Raise InputError if a signal has no value for one of the steps 0 to `steps` - 1. Also raise InputError if the
+    stencil reads the number of the step, and one of these numbers is not exact in `dtype`."""
     if stencil.step_signal and dtype == "float32" and steps > MAX_EXACT:
         raise InputError(
             f"{stencil.name} reads the number of the step; float32 has exact numbers of up to {MAX_EXACT} steps, "

@@ -5,7 +5,7 @@ takes no lock, writes nothing, and reads only the committed values of the run.
     new rows of traces and norms ─────────────────────────────┘
 
 A run may not exist yet, and it can be replaced by another run while it is watched. In both cases `look` returns a
-`Glance`. Its status is one of STATUSES.
+`Glance`. The status of a `Glance` is one of STATUSES.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Pace:
 
     `steps` is the number of steps of the call, and `steps_done` the number of its committed steps. `seconds` is the
     time of these steps. `committed` is the time of the last commit in seconds since 1970. Rates are for one second. A
-    rate without a committed step is None. `not_finite` has the fields with NaN or infinity. Each value is the last step
-    of a pass: the first pass after which NaN or infinity was found."""
+    measured rate is None before the first commit. `not_finite` has an entry for each field in which NaN or infinity was
+    found. The entry is the last step of the first pass after which NaN or infinity was found."""
 
     steps: int
     steps_done: int
@@ -99,8 +99,9 @@ class Pace:
 
 @dataclass(frozen=True)
 class TraceGlance:
-    """A trace up to its row `rows`. `envelope` contains the largest absolute values of all points in equal ranges of
-    steps. If the trace cannot be read, `problem` is the reason."""
+    """The first rows of a trace. `rows` is the number of these rows. The steps of these rows are divided into equal
+    ranges. For each range, `envelope` has the largest absolute value of all points. If the trace cannot be read,
+    `problem` is the reason."""
 
     name: str
     field: str
@@ -113,7 +114,8 @@ class TraceGlance:
 
 @dataclass(frozen=True)
 class NormGlance:
-    """Some rows of the norms of a field, with the last row. If the norms cannot be read, `problem` is the reason."""
+    """Some rows of the norms of a field, including the last row. If the norms cannot be read, `problem` is the reason.
+    """
 
     field: str
     rows: NDArray[np.void] | None
@@ -207,7 +209,8 @@ class Watcher:
 
     def _states(self) -> list[State]:
         """Return the newest committed state of each part. A commit replaces the manifest by renaming, so each manifest
-        is complete. But parts commit at different times, and a run can be replaced meanwhile."""
+        is complete. But parts commit at different times, and a run can be replaced meanwhile. Therefore the function
+        tries again if the manifests do not fit together."""
         for attempt in range(_ATTEMPTS):
             try:
                 place = whole_place(self.place)

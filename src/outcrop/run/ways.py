@@ -163,8 +163,8 @@ class _Meters:
 
 
 def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
-    """Return the gradient of a run with respect to `wrt`, or to all inputs. Raises InputError if no adjoint run can
-    compute the gradient."""
+    """Return the `GradientTask` of a run: its gradient with respect to `wrt`, or with respect to all inputs if `wrt` is
+    None. Raises InputError if no adjoint run can compute the gradient."""
     one = setup.description
     names = default_wrt(setup.stencil) if wrt is None else wrt
     derived, boundary = derive(setup.stencil, one, names), as_boundary(one.boundary)
@@ -175,8 +175,8 @@ def choose_here(
     task: GradientTask, setup: Setup, limit: str | int | None = None, memory_bytes: int | None = None,
     is_plan: bool = False,
 ) -> WayChoice:  # fmt: skip
-    """Choose a way for a run on this machine. The states may take at most `limit` bytes. They must also fit into the
-    remaining free space: the free space of the run's directory, minus the size of the arrays of both runs.
+    """Choose a way for a run on this machine. The states may take at most `limit` bytes. The states must also fit into
+    the remaining free space: the free space of the run's directory, minus the size of the arrays of both runs.
     `memory_bytes` is the budget of the adjoint run. If `is_plan` is true, the storage is not measured, and plans are
     also made for short runs. Raises InputError for a wrong limit."""
     one, settings = setup.description, setup.description.settings
@@ -203,7 +203,7 @@ def choose_here(
 
 
 def task_elsewhere(one: Elsewhere, wrt: object = None) -> GradientTask:
-    """Return the gradient of a run on a declared machine. Raises InputError as `task_of` does."""
+    """Return the `GradientTask` of a run on a declared machine. Raises InputError as `task_of` does."""
     what = one.definition
     taps = what.acquisition.entries
     names = default_wrt(what.stencil) if wrt is None else wrt

@@ -48,8 +48,8 @@ def number(text: str) -> int | None:
 
 
 def numbered(text: str) -> dict[str, int]:
-    """Return a dictionary from names to numbers of bytes, made from lines like "MemTotal: 24684092 kB" or
-    "inactive_file 4096". Other lines are skipped."""
+    """Read lines such as "MemTotal: 24684092 kB" or "inactive_file 4096". Return a dictionary that maps the name in
+    each line to a number of bytes. Other lines are skipped."""
     found = {}
     for line in text.splitlines():
         name, *rest = line.replace(":", " ").split() or [""]
@@ -261,5 +261,5 @@ def layout_of(threads_on_nodes: tuple[int, ...], bind: str, nodes: int, obstacle
 
 
 def nodes_with_processors(path: Path = _NODES / "has_cpu") -> int:
-    """Return the number of nodes in the kernel's list, or 1 if the list is missing."""
+    """Return the number of nodes in the kernel's list of nodes with processors, or 1 if the list is missing."""
     return listed(read(path)) or 1

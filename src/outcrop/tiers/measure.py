@@ -1,8 +1,8 @@
 """This module measures memory and storage: the figures of tiers, and the bandwidths of the storage of a run.
 
 In memory, all threads perform plain reads, plain writes, STREAM's triad, and random accesses to cache lines. The
-latency is also measured. The triad uses three arrays. As STREAM requires, each array has four times the size of all
-last-level caches together. But the three arrays together take at most a quarter of the free memory.
+latency is also measured. The triad uses three arrays. If enough memory is free, each array has four times the size of
+all last-level caches together, as STREAM requires. The three arrays together take at most a quarter of the free memory.
 
 A storage tier is measured with the same store as in runs. If possible, the transfers bypass the page cache. The
 measurement uses up to 1 GiB of scratch space and takes about ten seconds:
@@ -356,7 +356,8 @@ MIN_FACTOR, MAX_FACTOR = 0.2, 2.0
 
 @dataclass(frozen=True)
 class KeptFactor:
-    """A factor in the user's cache, and the time at which its run ended, in seconds since 1970."""
+    """A factor in the user's cache, and the time at which the run that measured the factor ended, in seconds since
+    1970."""
 
     factor: float
     seconds_measured: float

@@ -3,8 +3,8 @@ tier. Each node with other memory is a separate tier. Other memory is CXL memory
 plain memory.
 
 The kind of a node comes from hwloc or from the driver. If the kind is unknown, a node that is local to processors is
-DRAM. Any other node of unknown kind is HBM if it is much faster than local memory. The rates for this comparison come
-from the firmware or from measurements.
+DRAM. Any other node of unknown kind is HBM if the node is much faster than local memory. The rates for this comparison
+come from the firmware or from measurements.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
     """Return the nodes with sizes that agree with the memory of the machine.
 
     In virtual machines, the reported size of a node may be wrong. So a single node gets all memory of the machine.
-    Several nodes keep their sizes if the sum is near the memory of the machine. If the sum is different, the memory of
-    the machine is divided among the nodes in proportion to the sizes. If all sizes are unknown, the memory is divided
-    equally. `nodes_of_machine` also counts nodes that this process cannot use. `nodes_of_machine` is 0 if the number is
-    unknown.
+    Several nodes keep their sizes if the sum of the sizes is near the memory of the machine. If the sum is different,
+    the memory of the machine is divided among the nodes in proportion to the sizes. If all sizes are unknown, the
+    memory is divided equally. `nodes_of_machine` also counts nodes that this process cannot use. `nodes_of_machine` is
+    0 if the number is unknown.
     """
     reported = sum(max(0, node.size_bytes) for node in nodes)
     is_all = len(nodes) >= nodes_of_machine

@@ -101,7 +101,8 @@ def can_map_sync(folder: Path) -> bool:
 
 
 def _named_apart(tiers: Iterable[Tier]) -> list[Tier]:
-    """Return the tiers with unique names. If two tiers have the same name, the second name gets a number."""
+    """Return the tiers with unique names. If two tiers have the same name, a number is added to the name of the second
+    tier."""
     found: dict[str, Tier] = {}
     for tier in tiers:
         name = tier.name

@@ -34,9 +34,9 @@ MAIN_MEMORY = ("dram", "tmpfs")
 
 @dataclass(frozen=True)
 class Measuring:
-    """The progress of the measurements of several tiers. Tier number `number` of `count` is measured, beginning with 1.
-    `part` is the part of its measurement that begins now, or "" for its beginning. `seconds_left` is the expected
-    maximum time of all measurements that are left."""
+    """The progress of the measurements of `count` tiers, which are numbered from 1. The tier with the number `number`
+    is measured now. `part` is the part of this measurement that begins now, or "" at the beginning of the measurement.
+    `seconds_left` is the expected maximum time of all measurements that are left."""
 
     tier: Tier
     number: int

@@ -44,10 +44,10 @@ LASTS = ("process ends", "reboot", "job ends", "removed")
 class Figures:
     """The measured figures of a tier, which Outcrop keeps between runs. A figure that is not measured is None.
 
-    Sequential figures are for requests as large as the requests of a run. In memory, all threads make requests at the
-    same time. In files, several requests are in flight. Random figures are for many accesses at the same time. An
-    access has 4 KiB in files, and a cache line in memory. Latencies are for one access at a time. As in STREAM,
-    bandwidths of memory count each byte once for a read, and once for a write.
+    Sequential figures are for requests as large as the requests of a run. For memory, all threads make requests at the
+    same time. For a file system, several requests are in flight. Random figures are for many accesses at the same time.
+    An access reads or writes 4 KiB of a file, or one cache line of memory. Latencies are for one access at a time. As
+    in STREAM, bandwidths of memory count each byte once for a read, and once for a write.
     """
 
     origin: str

@@ -83,11 +83,11 @@ class UpdateRateMeter:
     """A callable object that takes sizes and returns an update rate: the number of cell updates per second of all
     threads together. The rate is measured on slabs of a block.
 
-    The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
-    but at least 2 s and at most 6 s. Before its first measurement, the meter may wait up to 3 s until the speed of the
-    machine is constant. If `measure` is false, or if the time for measurements is used up, the meter does not measure.
-    Instead, the meter returns the rate of the most similar measured sizes. If no sizes were measured, the meter returns
-    an assumed rate.
+    The meter uses at most `budget_bytes` of memory. All measurements of a meter together take a twentieth of the
+    expected time of the run, but at least 2 s and at most 6 s. Before its first measurement, the meter may wait up to 3
+    s until the speed of the machine is constant. If `measure` is false, or if the time for measurements is used up, the
+    meter does not measure. Instead, the meter returns the rate of the most similar measured sizes. If no sizes were
+    measured, the meter returns an assumed rate.
 
     If `kernel` is given, the meter first looks in the cache of the user for rates that earlier runs have measured. The
     text `kernel` must identify the code of the kernel and the processor. `keep` writes new rates to the cache. If the
@@ -171,9 +171,10 @@ class UpdateRateMeter:
             left = [one for one, each in rates.items() if max(each) >= PROMISING * fastest]
         if not rates:
             return
-        # The highest rates are good for comparisons, but a run usually has a lower rate. So the new rates are scaled
-        # with a reference: sizes with a known rate keep this rate. Without a known rate, the fastest sizes get their
-        # median rate.
+        # The highest rates are good for comparisons, but a run usually has a lower rate. So all new rates are
+        # multiplied by one factor, which gives the reference sizes their usual rate. If a rate was known before, the
+        # reference sizes are the sizes with the highest known rate, and this rate is their usual rate. Otherwise, the
+        # reference sizes are the fastest sizes, and their usual rate is the median of their rates.
         reference = known if known in rates else max(rates, key=lambda one: max(rates[one]))
         usual = self._known.get(reference) or median(rates[reference]) / self.factor
         for one in unknown:
@@ -227,8 +228,8 @@ class UpdateRateMeter:
         self._new.discard(reduced)
 
     def _reduce(self, sizes: Sizes) -> Sizes:
-        """Return sizes that have the same rate as `sizes`, but fewer levels and planes. So a measurement is short, and
-        the available memory is large enough."""
+        """Return sizes that have nearly the same rate as `sizes`, but fewer levels and planes. So a measurement of
+        these sizes is short, and the available memory is large enough."""
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * whole_slot_bytes(problem) // slot_bytes(problem, frame)

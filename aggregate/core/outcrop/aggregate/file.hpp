@@ -36,7 +36,7 @@ struct FileOptions {
   Faults faults = {};  ///< simulated errors of storage at aggregators, for tests
 };
 
-/// A write or a read of one step. File::begin_write() and File::begin_read() make this object.
+/// A write or a read of one step. File::begin_write() and File::begin_read() return an object of this class.
 ///
 /// While the caller computes, threads copy bytes inside the node and perform the I/O. Messages between nodes are sent
 /// and received only during calls of test() and wait(). The destructor of an operation waits until the operation has

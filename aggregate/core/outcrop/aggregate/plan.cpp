@@ -18,8 +18,8 @@ namespace {
 constexpr int tag_pattern = 32765;
 constexpr int nowhere = -1;
 
-// The data that a rank sends to all ranks for each domain in which it has bytes. The data are the number of these
-// bytes, and the length of the message that will describe these bytes.
+// A rank sends these data to all ranks, once for each domain in which it has bytes. The data are the number of these
+// bytes, and the length of the message that will describe them.
 struct Announced {
   Tally tally;
   std::uint64_t words = 0;

@@ -42,8 +42,9 @@ longest connection is node - switch - switch of the group - switch of the other 
 
 
 def tree_links(levels: int) -> tuple[float, ...]:
-    """Return the distances in a tree. Entry s is for two nodes whose paths have the same first s parts. It is the
-    number of links from one node up to the common switch, and down to the other node.
+    """Return the distances in a tree. Entry s is the distance between two nodes whose paths have the first s parts in
+    common, and no further part. The distance counts the links from one node up to the common switch, and down to the
+    other node.
     """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
@@ -51,7 +52,8 @@ def tree_links(levels: int) -> tuple[float, ...]:
 @dataclass(frozen=True)
 class PathDistances:
     """The distances between nodes in a tree. `paths` has a row for each node. A row has one number for each level of
-    the tree, from the top down. `links[s]` is the distance between two nodes whose paths have the same first s numbers.
+    the tree, from the top down. `links[s]` is the distance between two nodes whose paths have the first s numbers in
+    common, and no further number.
     """
 
     paths: NDArray[np.int64]
@@ -118,7 +120,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class TableDistances:
-    """Distances from a table with a row for each node."""
+    """Distances that are given as a table with a row and a column for each node."""
 
     table: Floats
 
@@ -172,7 +174,9 @@ def by_slurm(around: Surroundings) -> Distances | str:
 
 
 def by_pmix(around: Surroundings) -> Distances | str:
-    """Return distances in a tree. The path of a node from the top of the tree consists of its coordinates."""
+    """Return distances in a tree. The path of a node, from the top of the tree, has the coordinates of the node and
+    then the name of its host.
+    """
     missing = next((node.pmix for node in around.nodes if not node.pmix.coordinates), None)
     if missing:
         return missing.refusal or "a node has no coordinates"

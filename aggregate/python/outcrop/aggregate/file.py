@@ -244,8 +244,8 @@ class File:
         return timing
 
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
-        """Return the bytes of all arrays, and "" for no problem. If an array is unsuitable, return an empty list and
-        the problem, which the core reports to all ranks.
+        """Return the bytes of all arrays, and an empty text. If an array is unsuitable, return an empty list and a text
+        with the reason, which the core reports to all ranks.
         """
         self._plan.check_open()
         names, needed = self._plan.names, self._plan._core.memory_nbytes

@@ -247,7 +247,7 @@ def _tier_table(name: str, tier: Tier) -> str:
         name,
         kind=tier.kind,
         directory=str(tier.directory.absolute()) if tier.directory is not None else None,
-        # DRAM needs no NUMA nodes, because the system allocates ordinary memory near the thread that first accesses it.
+        # The table of DRAM names no NUMA nodes: the system allocates DRAM near the thread that first accesses it.
         nodes=None if tier.directory is not None or tier.kind == "dram" else ",".join(map(str, tier.nodes)),
         read=float(found.tier.empty_bytes_per_second),
         write=float(found.tier.fill_bytes_per_second),

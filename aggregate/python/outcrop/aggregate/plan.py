@@ -253,8 +253,8 @@ def declare(
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
-    """Return the names and the extents of the variables, and "" for no problem. If the extents are invalid, return
-    empty lists and the problem.
+    """Return the names and the extents of the variables, and an empty text. If the extents are invalid, return empty
+    lists and a text with the reason.
     """
     if isinstance(extents, Extent) or not isinstance(extents, Mapping | Sequence):
         return [], [], "extents must be a list, with an extent or a list of extents for each variable"

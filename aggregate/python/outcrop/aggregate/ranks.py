@@ -124,8 +124,8 @@ class Ranks:
             raise CommunicationError(table.error(table.self).decode(errors="replace"))
 
     def use_rma(self) -> str:
-        """Test one-sided communication. If the test succeeds, all later messages except short messages are sent by
-        one-sided communication. All ranks must call this function before other communication.
+        """Test one-sided communication. If this test succeeds, all later messages use one-sided communication, except
+        short messages. All ranks must call this function before other communication.
 
         Returns "" on all ranks if the test succeeds, and the reason on all ranks if it fails. If a call of MPI never
         returns, the program prints a line and ends. Raises CommunicationError.

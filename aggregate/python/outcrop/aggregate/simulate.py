@@ -4,8 +4,7 @@
     tiers, network, target ─┼─► machine ─► core ────┼─► round robin: the same number, on one node after the other
     workload ──► tallies ───┘                       └─► as ROMIO: one aggregator on each node, one buffer
 
-The same model predicts the times of all placements. So the times of two placements differ only because the placements
-differ.
+The same model predicts the times of all placements. So two predicted times differ only if the placements differ.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ have the layouts of pmix_common.h, versions 3 to 5.
                       ▲
                       └── ask_pmix(): PMIx_Get of values that this process already has
 
-Ping-pong: the first ranks of all nodes measure the time of a small message. Each pair of nodes measures in one round,
-and all pairs of a round measure at the same time:
+Ping-pong: the first ranks of all nodes measure the time of a small message. The measurement has several rounds. In each
+round, all pairs of that round measure at the same time, and each pair of nodes measures in exactly one round:
 
     round 0    0 ◄─► 3    1 ◄─► 2
     round 1    0 ◄─► 1    2 ◄─► 3

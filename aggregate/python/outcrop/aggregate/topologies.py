@@ -6,8 +6,8 @@
     FILE             a line for each rank, `rank: group switch port`; distances as in a dragonfly
 
 Nodes reach the target through gateways. The gateways are every 128th node of a torus, the first switch of each group of
-a dragonfly, or the top of a fat tree. A FILE does not describe gateways. So each node of a FILE has the same distance
-to the target: the longest distance from the first node to another node.
+a dragonfly, or the top of a fat tree. The file of a topology does not describe gateways. So all nodes of such a
+topology have the same distance to the target: the longest distance from the first node to another node.
 """
 
 from __future__ import annotations

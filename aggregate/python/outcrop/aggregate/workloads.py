@@ -9,8 +9,8 @@ between the numbers for two places is the number of bytes of the rank between th
 of all parts of the file.
 
 `outcrop agg bench` writes and reads the variables of these programs. The variables of s3d are mass (11 components),
-velocity (3), pressure and temperature. The variable of hacc-aos is the particles. Every variable is an array in C
-order. Each rank has a box of this array. In memory, the boxes of a rank are adjacent.
+velocity (3), pressure and temperature. hacc-aos has only one variable, which contains all particles. Every variable is
+an array in C order, of which each rank has a box. In memory, the boxes of a rank are adjacent.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-// Functions that simulate an MPI whose windows are broken. They replace MPI's own functions by MPI's profiling
-// interface, and do the same by default.
+// Functions that simulate an MPI whose windows are broken. They have the names of MPI's own functions, and call the
+// original functions by the names of MPI's profiling interface (PMPI). By default, they only call the original
+// functions.
 #pragma once
 
 namespace outcrop::aggregate {

@@ -1,6 +1,7 @@
-// These tests check one-sided messages. They must keep the contract of all transports, with slots of the default size
-// and with small slots. The library must find broken windows before it uses them. mpirun starts this program. The
-// argument `hang` simulates calls of MPI that never return. The argument `never` simulates transfers that never end.
+// These tests check one-sided messages. A transport with these messages must keep the contract of all transports, with
+// slots of the default size and with small slots. The library must find broken windows before it uses them. mpirun
+// starts this program. The argument `hang` simulates calls of MPI that never return. The argument `never` simulates
+// transfers that never end.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -71,8 +72,8 @@ void refuses(Broken how, const std::string &words) {
   run(contract_cases().front(), *transport, "after " + words);
 }
 
-/// This test checks that a rank can receive the last message first. Messages must not use slots before a rank receives
-/// them.
+/// This test checks that a rank can receive the last message first. For this, a message must not use slots before its
+/// receiver asks for it.
 void slots_are_not_waited_for_in_a_circle() {
   constexpr int count = 40;
   constexpr std::size_t bytes = 100'000;  // this message needs five of the eight slots

@@ -60,7 +60,7 @@ def bench(
     budget_bytes = columns.budget_of(memory, scale)
     with made_directory(directory):
         if not small:
-            measure.measure_afresh(directory)  # the rates in the user's cache may be out of date
+            measure.measure_afresh(directory)  # rates in the user's cache may be out of date
         figures: dict[str, Any] = {
             "benchmark": "ladder",
             "small": small,
@@ -118,7 +118,7 @@ class Bar:
 
     @property
     def seconds(self) -> float | None:
-        """The median of the seconds that all steps take. None if there are no runs."""
+        """The median of the time of all steps, in seconds. None if there are no runs."""
         return None if self.typical is None else self.typical.measured.seconds * self.factor
 
     @property
@@ -320,9 +320,9 @@ def _shares_table(figures: dict[str, Any]) -> Iterator[str]:
 
 IN_CORE, OUT_OF_CORE = "#a6c8e4", "#2f6ea5"
 PART_COLORS = tuple(COLORS[name.partition("_")[0]] for name in COMPONENTS)
-"""One color for each of COMPONENTS."""
+"""One colour for each component in COMPONENTS."""
 LINES = ("--", "-")
-"""The styles of the lines of SHARE_COLUMNS."""
+"""The styles of the lines for the columns in SHARE_COLUMNS."""
 BAR = 0.38
 """The width of a bar. Each column has two bars."""
 

@@ -63,10 +63,10 @@ because the system moved pages out before their last use."""
 class Column:
     """A column of the ladder: one program to compare.
 
-    `scheme` is the name of the scheme of the plan. A column with one layer uses only the blocks of this scheme, because
-    it copies no planes. The scheme "naive" means plain sweeps. `through` is the mechanism that moves planes between
-    memory and flash. If `padded` is true, rows and planes are padded so that they do not compete for the same cache
-    sets.
+    `scheme` is the name of the scheme of the plan. The program of a column with one layer copies no planes, so it uses
+    only the blocks of this scheme. The scheme "naive" means plain sweeps. `through` is the mechanism that moves planes
+    between memory and flash. If `padded` is true, rows and planes are padded so that they do not compete for the same
+    cache sets.
     """
 
     number: int
@@ -183,7 +183,8 @@ def scaled(
 
 
 def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
-    """Return a text about the memory or disk space that this machine lacks. Return "" if it has enough of both."""
+    """Return a text about the memory or disk space that this machine lacks. Return "" if the machine has enough of
+    both."""
     needed = scale.in_core_bytes + OVERHEAD_BYTES
     if needed > discover.memory_bytes():
         return f"needs {format_bytes(needed)} of memory for what it measures in core"
@@ -194,8 +195,8 @@ def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
 
 
 def budget_of(memory: str | None, scale: LadderScale) -> int:
-    """Return the memory for columns out of core. Raises InputError for a wrong size, and if both arrays fit into this
-    memory."""
+    """Return the number of bytes of memory for the columns that run out of core. Raises InputError for a wrong size,
+    and if both arrays fit into this memory."""
     budget_bytes = parse_bytes(memory or USUAL_BUDGET, scale.both_bytes)
     if budget_bytes >= scale.both_bytes:
         raise InputError(f"--memory {memory} is not out of core: both arrays have {format_bytes(scale.both_bytes)}")
@@ -215,7 +216,7 @@ CHUNK_PLANES = 16
 class ColumnJob:
     """A job for column `number`: advance a grid of `shape` (nz, ny, nx) by `steps` steps.
 
-    Blocks have at most `window_bytes`. `directory` is an empty folder for files.
+    A block has at most `window_bytes` bytes. `directory` is an empty folder for files.
     """
 
     number: int
@@ -362,9 +363,9 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Return a dictionary with four counters of ColumnRun. Two counters are for this process: the bytes that it has
-    read from devices, and the bytes that it has marked for writing. These counters are 0 if the system does not count
-    the bytes. The other two counters have the bytes that the whole machine has swapped in and out."""
+    """Return a dictionary with four counters of ColumnRun. Two counters are for this process: the bytes that the
+    process has read from devices, and the bytes that it has marked for writing. These counters are 0 if the system does
+    not count the bytes. The other two counters have the bytes that the whole machine has swapped in and out."""
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return {

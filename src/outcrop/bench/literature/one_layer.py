@@ -1,5 +1,6 @@
-"""Run the program with one layer. Programs with two layers are compared with this program. The program with one layer
-updates both arrays in place, in plain memory or in a mapped file. The program does not read, write or copy planes.
+"""Run the program with one layer: the program updates both arrays in place, in plain memory or in a mapped file. The
+program does not read, write or copy planes. The benchmark `ladder` compares this program with programs that have two
+layers, and copy blocks between the arrays and a separate memory.
 
 The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array with the even
 levels, and the odd ring is the array with the odd levels. The operating system moves pages between memory and a disk.
@@ -76,13 +77,13 @@ def window(problem: Problem) -> Window:
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """Return one pass over all blocks. The pass has only updates."""
+    """Return one pass over all blocks. The only actions of the pass are Updates."""
     cut = skewed.cuts(problem, levels, sizes)
     end_zeta = problem.end_plane + problem.skew_z * (levels - 1)
     actions: list[Action] = []
     for z, x, y in product(cut.z.blocks, cut.x.blocks, cut.y.blocks):
         (y_low, y_high), (x_low, x_high) = y.bounds(), x.bounds()
-        if x.is_last:  # no update reads cells of the padding
+        if x.is_last:  # the padding may be updated, because no update reads it
             x_high = Bound(round_up(problem.shape[2], problem.vector_cells))
         region = UpdateRegion(y_low=y_low, y_high=y_high, x_low=x_low, x_high=x_high)
         # Along z, blocks are limited by values of zeta. For plane z and a level, zeta is z + (skew times level).

@@ -1,4 +1,4 @@
-"""`outcrop bench table2`: compute Table II of Midorikawa and Tan with our version of Blk-Tune, and compute how many
+"""`outcrop bench table2`: compute Table II of Midorikawa and Tan with our version of Blk-Tune. Also compute how many
 bytes each scheme moves.
 
 No simulation is run, because the problems have up to 2 TiB. The machine file of crest10 declares the machine. Each

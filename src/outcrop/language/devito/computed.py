@@ -33,8 +33,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class ComputedField:
-    """The static field `name`. `expression` contains a symbol for each value that the term reads. `reads` maps each
-    symbol to a pair: a function of Devito, and an offset in cells."""
+    """The static field `name`, which holds the values of a term. `expression` is this term, with a symbol for each
+    value that the term reads. `reads` maps each symbol to a pair: a function of Devito, and an offset in cells."""
 
     name: str
     expression: Any
@@ -47,7 +47,7 @@ class ComputedField:
 
     @property
     def reach(self) -> int:
-        """The largest offset of a value that the term reads, in cells."""
+        """The largest offset, in cells, at which the term reads a value."""
         return max((abs(step) for _, offset in self.reads.values() for step in offset), default=0)
 
     def evaluate(self, read: Callable[[Any, tuple[int, ...]], NDArray[Any]]) -> NDArray[np.float64]:
@@ -103,14 +103,14 @@ class StaticFields:
         return None if len({reads[one].offset for one in node.atoms(Indexed)}) == 1 else self.term(node, reads)
 
     def region(self, box: Box) -> sympy.Expr:
-        """Return the value that is 1 in the cells of a box, and 0 in all other cells."""
+        """Return an expression that is 1 in the cells of a box, and 0 in all other cells."""
         if box not in self.regions:
             self.regions[box] = self._unused("region", always=True)
         load: sympy.Expr = Field(self.regions[box])[(0,) * len(box)]
         return load
 
     def state(self, function: Any, shift: int, offset: tuple[int, ...]) -> sympy.Expr:
-        """Return the value of a saved function `shift` steps after t."""
+        """Return an expression for the value that a saved function has `shift` steps after t."""
         if (str(function.name), shift) not in self.states:
             self.states[str(function.name), shift] = self._unused(f"{function.name}_saved", always=shift != 0)
         load: sympy.Expr = Field(self.states[str(function.name), shift])[offset]
@@ -150,7 +150,7 @@ def _evaluate(node: Any, arrays: Mapping[Any, NDArray[np.float64]], values: Symb
         return reduce(np.multiply, parts)
     if node.is_Pow:
         return np.power(*parts)
-    if type(node).__name__ == "SafeInv":  # 1/a, or 0 where a part is less than `limit`, as in Devito
+    if type(node).__name__ == "SafeInv":  # 1/a, or 0 where an argument is less than `limit`, as in Devito
         limit = np.finfo(values.grid.dtype).resolution ** 2
         return np.where((parts[0] < limit) | (parts[1] < limit), 0.0, 1.0 / np.where(parts[0] == 0, 1.0, parts[0]))
     function = _FUNCTIONS[type(node).__name__]

@@ -2,8 +2,8 @@
 
 An equation computes all cells of the grid, or the cells of a box. The box comes from a SubDomain, or from numbers in
 the equation, such as u[t + 1, 0, y]. Most equations compute u.forward from values at t and before. An Operator that
-runs backward in time computes u.backward from values at t and after. Its steps are counted backward, so that the rest
-of the package sees an equation for the next step.
+runs backward in time computes u.backward from values at t and after. The steps of such an Operator are counted
+backward. So for the rest of the package, each equation computes the next step.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Access:
 @dataclass(frozen=True)
 class OlderValues:
     """A field with older values of `function`: the values from the time that is `steps` steps before the beginning of
-    the step. A stencil keeps only one previous value of a field, and a field cannot read this value at neighbours
-    during its own update."""
+    the step. Such a field is necessary for two reasons: a stencil keeps only one previous value of a field, and the
+    update of a field cannot read this previous value at neighbours."""
 
     function: Any
     steps: int
@@ -138,7 +138,7 @@ class LoweredEquation:
 
 def lines_of(equation: Any, position: int) -> LoweredEquation:
     """Lower an Eq or Inc. Raises InputError if Devito cannot evaluate the equation."""
-    where = _where(position, str(equation.lhs))  # the user's text, before lowering
+    where = _where(position, str(equation.lhs))  # messages show the left side as the user has written it
     if equation.is_Reduction and type(equation).__name__ != "Inc":
         raise InputError(f"{where}: {type(equation).__name__} is not available; there are Eq and Inc")
     if equation.implicit_dims:
@@ -262,7 +262,8 @@ def _range(where: str, index: Any, dimension: Any, extent: int) -> tuple[int, in
 
 
 def reads_of(where: str, expression: Any, cell: Cell) -> dict[Any, Access]:
-    """Return a mapping from each Indexed of a lowered expression to the Access that describes it."""
+    """Return a mapping. The keys are the Indexed objects of a lowered expression. The value of a key is the Access that
+    describes this Indexed."""
     found = sorted(sympy.sympify(expression).atoms(Indexed), key=str)
     return {one: access_of(where, one, cell) for one in found}
 

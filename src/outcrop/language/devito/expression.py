@@ -67,8 +67,8 @@ def _value_of(constant: Any) -> float:
 
 
 def number(value: Any) -> sympy.Expr:
-    """Convert a number to the value that Devito prints into its code. Devito prints weights with nine digits, and whole
-    numbers exactly."""
+    """Convert a number to the rounded value that Devito writes into its generated code. Devito writes weights with nine
+    digits, and whole numbers exactly."""
     if not value.is_Float:
         return value
     decimal = float(str(value))

@@ -111,14 +111,14 @@ class Lowered:
     number of cells at both ends of an axis, the padding is thinner by this number. If the caller of `from_devito` has
     given another boundary, the arrays have no padding, and the halo is not used.
 
-    `first_time` is the number that Devito gives to Outcrop's step 0. It is 1 if an equation reads t - dt, otherwise 0.
-    Step k has the number `first_time` + k * `direction`. `direction` is -1 if the equations run backward in time. The
-    values of `injections` and `signals` begin with step 0. `functions` maps names of fields to Devito's objects, and
-    `receivers` maps names of samplings to Devito's objects. `older`, `computed` and `regions` describe fields that
-    Devito does not have. `saved` contains the snapshots that the equations ask for. `reads` contains the fields whose
-    values another run has saved. They are the last fields of the stencil. `boxes` contains the boxes in which the
-    equations compute each field, or None for the whole grid. `read_values` detects whether a user has changed values
-    after Outcrop read them.
+    `first_time` is the number that Devito gives to Outcrop's step 0. `first_time` is 1 if an equation reads t - dt,
+    otherwise 0. Step k has the number `first_time` + k * `direction`. `direction` is -1 if the equations run backward
+    in time. The values of `injections` and `signals` begin with step 0. `functions` maps names of fields to Devito's
+    objects, and `receivers` maps names of samplings to Devito's objects. `older`, `computed` and `regions` describe
+    fields that Devito does not have. `saved` contains the snapshots that the equations ask for. `reads` contains the
+    fields whose values another run has saved. These fields are the last fields of the stencil. `boxes` contains the
+    boxes in which the equations compute each field, or None for the whole grid. `read_values` detects whether a user
+    has changed values after Outcrop read them.
     """
 
     stencil: Stencil
@@ -147,20 +147,20 @@ class Lowered:
 
     @property
     def inside(self) -> tuple[slice, slice, slice]:
-        """The slices of the arrays that select Devito's grid."""
+        """The slices with which the cells of Devito's grid are selected from the arrays."""
         z, y, x = (slice(pad, extent - pad) for pad, extent in zip(self.padding, self.shape, strict=True))
         return z, y, x
 
     @property
     def max_steps(self) -> int | None:
-        """The maximum number of steps for which all sources, signals and receivers have values or room. None if the
-        program has no sources, signals and receivers."""
+        """The maximum number of steps for which all sources and signals have values, and all receivers have room. None
+        if the program has no sources, signals and receivers."""
         lengths = [one.steps for one in self.injections] + [len(values) for values in self.signals.values()]
         lengths += [self._room(one, 0) for one in self.receivers.values()]
         return min(lengths, default=None)
 
     def _room(self, receiver: Any, step: int) -> int:
-        """Return the number of rows of a receiver for step `step` and all later steps."""
+        """Return the number of rows that a receiver has for step `step` and all later steps."""
         first = self.first_time + self.direction * step
         return int(receiver.shape[0]) - first if self.direction == 1 else first + 1
 
@@ -195,7 +195,7 @@ class Lowered:
         u."""
         reads = {one.name for one in self.reads}
         names = [field.name for field in self.stencil.fields if field.name not in reads]
-        pairs = zip(names, self.stencil.storage, strict=False)  # the fields in `reads` are the last
+        pairs = zip(names, self.stencil.storage, strict=False)  # the fields in `reads` are the last fields
         return (*names, *(name + PREVIOUS for name, storage in pairs if storage.history == 2))
 
     def planes(self, name: str) -> Callable[[int, int], NDArray[Any]] | None:
@@ -234,7 +234,7 @@ class Lowered:
 
     def _require_same_outside(self, field: str, function: Any) -> None:
         times = range(function.shape_allocated[0])
-        if type(function.save) is int:  # values at other times are not initial values
+        if type(function.save) is int:  # only these times have initial values
             times = sorted({self._row(function, back) for back in range(function.time_order)})  # type: ignore[assignment]
         if len({self._outside(field, function, time).tobytes() for time in times}) > 1:
             where = "its halo differs" if None in self.boxes.get(field, (None,)) else "cells without an equation differ"
@@ -248,7 +248,7 @@ class Lowered:
         return array
 
     def _cells(self, box: Box) -> tuple[slice, ...]:
-        """Return the slices of the arrays that select the cells of a box."""
+        """Return the slices with which the cells of a box are selected from the arrays."""
         ranges = inside(box, (0, 1))
         return tuple(slice(first + pad, end + pad) for (first, end), pad in zip(ranges, self.padding, strict=True))
 

@@ -58,8 +58,8 @@ class Points:
         return rows[self.first_time :: self.direction]
 
     def used(self, points: Injection | Sampling) -> NDArray[np.int64]:
-        """Return the cells of Devito's grid in which sources or receivers have a weight other than 0, in an array of
-        shape (cells, axes)."""
+        """Return an array of shape (cells, axes) with the cells of Devito's grid in which sources or receivers have a
+        weight other than 0."""
         found: NDArray[np.int64] = (points.cells - np.array(self.padding))[points.weights != 0]
         return found[:, list(PLACES[self.grid.dim])]
 
@@ -227,7 +227,7 @@ def _linear(
     dtype of the grid. In float32, the weights then have relative errors of about 1e-5 in a large grid. A source adds
     these errors to the field. Outcrop rounds in the same way, so that the results agree."""
     points, spacing = np.asarray(sparse.coordinates.data, np.float64), [float(h) for h in grid.spacing]
-    linear(where, points, grid.shape, spacing, origin)  # checks the points; messages show coordinates
+    linear(where, points, grid.shape, spacing, origin)  # this call checks the points; its messages show coordinates
     dtype = np.dtype(grid.dtype).type
     cells = (points.astype(dtype) - np.asarray(origin, dtype)) / np.asarray(spacing, dtype)
     return linear(where, cells, grid.shape, [1.0] * grid.dim, [0.0] * grid.dim)
@@ -235,7 +235,7 @@ def _linear(
 
 def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the corners of a precomputed sparse function. The corners of a point lie around the point's own cell.
-    Their weights are products of the coefficients along each axis."""
+    The weights of the corners are products of the coefficients along each axis."""
     coefficients = np.asarray(sparse.interpolation_coeffs.data, np.float64)  # (points, axes, 2 r)
     return _around(np.asarray(sparse.gridpoints_data, np.int64), coefficients)
 
@@ -256,15 +256,15 @@ def _sinc(where: str, sparse: Any, grid: Any, target: Any) -> tuple[NDArray[np.i
     points = np.asarray(sparse.coordinates.data)
     tables = interpolator._arg_defaults(coords=points, sfunc=sparse)
     coefficients = np.stack([tables[one.name] for one in interpolator.interpolation_coeffs], axis=1).astype(np.float64)
-    low = np.floor(points / np.array(grid.spacing)) - np.round(start)  # Devito's weights have the same floor
+    low = np.floor(points / np.array(grid.spacing)) - np.round(start)  # Devito computes its weights with the same floor
     return _around(low.astype(np.int64), coefficients)
 
 
 def _around(
     points: NDArray[np.int64], coefficients: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the cells around the cells `points`, of shape (points, axes), and their weights. `coefficients` contains
-    factors of the weights along each axis. Its shape is (points, axes, 2 r)."""
+    """Return the cells around the cells `points`, of shape (points, axes), and their weights. A weight is a product of
+    factors, one for each axis. `coefficients` contains these factors. Its shape is (points, axes, 2 r)."""
     axes, radius = points.shape[1], coefficients.shape[2] // 2
     numbers = np.array(list(product(range(coefficients.shape[2]), repeat=axes)))
     weights = np.ones((len(points), len(numbers)))

@@ -230,7 +230,7 @@ def _stencil(
 
 
 def _with_last(stencil: Stencil, names: Sequence[str]) -> Stencil:
-    """Return the stencil with the static fields `names` behind all other fields."""
+    """Return the stencil with its fields in another order: the static fields `names` come after all other fields."""
     if not names:
         return stencil
     data = stencil.to_json()
@@ -346,8 +346,8 @@ def _points(
 
 
 def _receivers(operations: Sequence[Any]) -> dict[str, Any]:
-    """Return a dictionary from names to receivers. Raises InputError if two receivers have the same name, or if one
-    receiver interpolates twice."""
+    """Return the receivers in a dictionary. The keys are the names of the receivers. Raises InputError if two receivers
+    have the same name, or if one receiver interpolates twice."""
     found: dict[str, Any] = {}
     for position, one in enumerate(operations):
         if isinstance(one, Interpolation):

@@ -43,7 +43,8 @@ def is_kept(lines: LoweredEquation) -> bool:
 
 
 def kept_of(lines: LoweredEquation, grid: Any, direction: int) -> list[Kept]:
-    """Return the values that an equation keeps. Raises InputError if they are not a field at regular steps."""
+    """Return the values that an equation keeps. Raises InputError if the equation does not keep a field at regular
+    steps."""
     found = []
     for one in lines.equations:
         function, where = one.lhs.function, lines.where

@@ -2,8 +2,8 @@
 
 Devito executes the equations of a step one after another, in their order. Outcrop computes all updates of a stage from
 the values that exist before the stage. So an update that reads a new value must be in a later stage than the update
-that computes the value. If an update overwrites a value of the previous step, all other updates that read this value
-must be in the stage of this update or in an earlier stage.
+that computes the value. Assume that an update overwrites a value of the previous step. Then all other updates that read
+this value must be in the stage of this update or in an earlier stage.
 
 Several equations for the same field become one update if no other equation reads the field in between. Otherwise, the
 field has several versions in a step, each in a stage of its own. A value that a stencil cannot keep, such as
@@ -22,13 +22,13 @@ from outcrop.language.devito.equation import Access, Box, FieldUpdate, OlderValu
 
 @dataclass(frozen=True)
 class Stages:
-    """Updates with the number of the stage of each update. Each field has one update for each of its versions."""
+    """Updates, and for each update the number of its stage. Each field has one update for each of its versions."""
 
     updates: tuple[FieldUpdate, ...]
     numbers: tuple[int, ...]
 
     def versions(self, field: str) -> list[int]:
-        """Return the stages of the updates of a field, in the order of the versions."""
+        """Return the numbers of the stages that update a field, in the order of the versions."""
         return [number for one, number in zip(self.updates, self.numbers, strict=True) if one.field == field]
 
     def age(self, access: Access, stage: int) -> int:
@@ -60,7 +60,7 @@ def stages_of(updates: Sequence[FieldUpdate]) -> Stages:
 
 def _merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
     """Return one update for each version of a field. Raises InputError if an update reads a new value before this value
-    is computed, or if it overwrites a value that it reads at neighbours."""
+    is computed. Also raises InputError if an update overwrites a value that the same update reads at neighbours."""
     found: list[FieldUpdate] = []
     latest: dict[str, int] = {}
     read_since: set[str] = set()
@@ -94,8 +94,8 @@ def _is_read_only(access: Access, updates: Sequence[FieldUpdate]) -> bool:
 
 
 def _as_ordered(access: Access, latest: dict[str, int]) -> Access:
-    """Return the access with the version that it reads. A Function has no time. An equation after the update of a
-    Function reads the new value."""
+    """Return a copy of `access` in which `version` is the version that the access reads. A Function has no time. An
+    equation after the update of a Function reads the new value."""
     version = latest.get(access.field, 0)
     if not getattr(access.function, "is_TimeFunction", False) and access.offset:
         return replace(access, shift=min(version, 1), version=version)
@@ -103,8 +103,8 @@ def _as_ordered(access: Access, latest: dict[str, int]) -> Access:
 
 
 def _check_overwritten(update: FieldUpdate, access: Access) -> None:
-    """Raise InputError if an update reads neighbours that the same update overwrites, because the result then depends
-    on the order of the cells."""
+    """Raise InputError if an update reads neighbours that the same update overwrites. The result of such an update
+    would depend on the order of the cells."""
     has_time = getattr(access.function, "is_TimeFunction", False)
     if access.field != update.field or not access.near or (has_time and access.shift != 1):
         return
@@ -120,17 +120,17 @@ def _overlap(box: Box, offset: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class _Copies:
-    """The fields that keep older values. The keys of `fields` are the name of a field and a number of steps. `late`
-    contains the readers that read a field after the field was overwritten in the same step. Such a reader needs a copy
-    of the value from the beginning of the step. An entry has the field and the version of the reader, and the field
-    that is read."""
+    """The fields that keep older values. Each key of `fields` is a pair: the name of a field, and the number of steps
+    before t to which the kept value belongs. `late` describes the updates that read a field after the field was
+    overwritten in the same step. Such an update needs a copy of the value from the beginning of the step. An entry of
+    `late` has the field and the version of the update, and the name of the field that the update reads."""
 
     fields: dict[tuple[str, int], OlderValues]
     late: set[tuple[str, int, str]]
 
     def in_place(self, update: FieldUpdate) -> FieldUpdate:
-        """Return the update with other reads. Where the update reads a value that the stencil does not keep, the result
-        reads the copy of this value."""
+        """Return a changed update: if the given update reads a value that the stencil does not keep, the result reads
+        the copy of this value instead."""
 
         def replaced(access: Access) -> Access:
             kept = self.fields.get((access.field, -access.shift))
@@ -155,7 +155,7 @@ class _Copies:
             yield FieldUpdate(first.where, first.position, kept, None, {}, first.direction, copied=source)
 
     def add_missing(self, found: Stages) -> bool:
-        """Add the copies that updates need. Return False if no copy is missing."""
+        """Add the copies that updates need and that do not exist yet. Return True if at least one copy was added."""
         before = len(self.fields) + len(self.late)
         for update, stage in zip(found.updates, found.numbers, strict=True):
             for access in update.accesses:
@@ -182,7 +182,7 @@ def _all_reads(updates: Sequence[FieldUpdate]) -> Iterator[Access]:
 
 
 def _assign(updates: Sequence[FieldUpdate]) -> Stages:
-    """Return the earliest possible stage of each update."""
+    """Assign each update to the earliest possible stage."""
     numbers: dict[tuple[str, int], int] = {}
     several = {one.field for one in updates if one.version > 1}
     for place, update in enumerate(updates):
@@ -208,7 +208,7 @@ def _assign(updates: Sequence[FieldUpdate]) -> Stages:
 
 
 def _kept_steps(function: Any) -> int:
-    """Return the number of steps before t whose values Devito keeps."""
+    """Return the number of steps before t for which Devito keeps the values of `function`."""
     return int(getattr(function, "time_order", 1)) - 1
 
 

@@ -1,7 +1,7 @@
-"""The functions of values that expressions may use, such as exp and sin, with the same bits on every machine.
+"""Functions such as exp and sin, which expressions may use. Their results have the same bits on every machine.
 
-The C libraries of two systems give different bits for exp. So Outcrop has its own functions. A function is a fixed list
-of elementary operations (its recipe), like the program of a stage:
+The C libraries of different systems can give different bits for exp. So Outcrop has its own functions. A function is a
+fixed list of elementary operations (its recipe), like the program of a stage:
 
     recipe (recipes.py) ──┬─► NumPy: arrays (call)          the oracle
                           └─► text: C (definitions)         the kernels
@@ -50,7 +50,7 @@ FUNCTIONS = {**dict.fromkeys(_OF_ONE, 1), **dict.fromkeys(_OF_TWO, 2)}
 def call(name: str, dtype: str, *arguments: Any) -> Any:
     """Return the values of a function, computed with NumPy. The arguments are arrays or scalars of this dtype, with the
     same shape or with shapes that can be broadcast."""
-    import numpy as np  # imported here, because `outcrop info` reads programs without NumPy
+    import numpy as np  # `outcrop info` reads programs without NumPy, so NumPy is imported only when it is needed
 
     with np.errstate(all="ignore"):
         return RECIPES[name](Arrays(dtype), *arguments)

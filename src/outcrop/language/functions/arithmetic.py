@@ -7,8 +7,9 @@ order, and get the same bits:
     Arrays(dtype)           values are NumPy arrays; the operations are performed immediately
     Lines(dtype, lanes)     values are names of variables in C; each operation appends a line
 
-A recipe may use + - * / on numbers, and + - & | ^ << >> on bits. `bits` and `from_bits` convert without a change of the
-bits. All of these operations are exact or round once, by the rules of IEEE 754, on every processor.
+A recipe may use + - * / on numbers, and + - & | ^ << >> on bits. `bits` and `from_bits` convert between a number and
+its bits, and change no bit. All of these operations are exact or round once, by the rules of IEEE 754, on every
+processor.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ class NumberFormat:
 
     @property
     def shifter(self) -> float:
-        """A number that rounds: (x + shifter) - shifter is the whole number nearest to x. The last bits of x + shifter
-        are the last bits of this whole number. This is true for |x| < 2^(digits - 1)."""
+        """A number that is added and then subtracted to round x: (x + shifter) - shifter is the whole number nearest to
+        x. The last bits of x + shifter are the last bits of this whole number. This is true for
+        |x| < 2^(digits - 1)."""
         return 1.5 * 2.0**self.digits
 
 
@@ -73,7 +75,8 @@ FORMATS = {"float32": NumberFormat(23, 32), "float64": NumberFormat(52, 64)}
 
 
 class Arithmetic(ABC):
-    """The operations that are the same for both arithmetics. They are composed of the operations that differ."""
+    """The base of both arithmetics. A few operations are different in the two arithmetics. All other operations are
+    composed of these operations, and are defined only here."""
 
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
@@ -84,11 +87,11 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def number(self, value: float) -> Value:
-        """Return a number, rounded to the dtype."""
+        """Return `value`, rounded to the dtype."""
 
     @abstractmethod
     def whole(self, value: int) -> Value:
-        """Return bits with the value of a whole number."""
+        """Return the bits that represent the whole number `value`."""
 
     @abstractmethod
     def bits(self, number: Value) -> Value: ...
@@ -98,20 +101,20 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def where(self, a: Value, b: Value, then: Value, other: Value) -> Value:
-        """Return `then` where a > b, and `other` elsewhere, also where a or b is NaN."""
+        """Return `then` where a > b, and `other` elsewhere. Where a or b is NaN, the result is `other`."""
 
     @abstractmethod
     def where_equal(self, a: Value, b: Value, then: Value, other: Value) -> Value:
-        """Return `then` where a == b, and `other` elsewhere, also where a or b is NaN."""
+        """Return `then` where a == b, and `other` elsewhere. Where a or b is NaN, the result is `other`."""
 
     @abstractmethod
     def entry(self, table: Sequence[int], index: Value) -> Value:
-        """Return the entries of a table at the places that the bits `index` give, as numbers."""
+        """Return entries of a table as numbers. The bits `index` are the positions of these entries in the table."""
 
     @abstractmethod
     def rarely(self, a: Value, b: Value, values: Sequence[Value], compute: Compute) -> list[Value]:
-        """Return the values that `compute` returns where a > b, and `values` elsewhere. If a > b nowhere, the
-        operations of `compute` are not performed."""
+        """Return the values that `compute` returns where a > b, and `values` elsewhere. If a > b is false everywhere,
+        `compute` is not performed."""
 
     # --- operations that are composed --------------------------------------------------------------------------------
 
@@ -127,13 +130,13 @@ class Arithmetic(ABC):
         return self.from_bits(self.bits(x) ^ sign)
 
     def pick(self, mask: Value, then: Value, other: Value) -> Value:
-        """Return `then` where all bits of `mask` are 1, and `other` where all are 0."""
+        """Return `then` where all bits of `mask` are 1, and `other` where all bits of `mask` are 0."""
         first, second = self.bits(then), self.bits(other)
         return self.from_bits(second ^ ((first ^ second) & mask))
 
     def rounded(self, x: Value) -> tuple[Value, Value]:
-        """Return the nearest whole number n, and bits whose last bits are those of n. |x| is less than
-        2^(digits - 1)."""
+        """Return the whole number n that is nearest to x, and bits whose last bits are the last bits of n. |x| must be
+        less than 2^(digits - 1)."""
         shifter = self.number(self.format.shifter)
         shifted = x + shifter
         return shifted - shifter, self.bits(shifted)
@@ -142,7 +145,7 @@ class Arithmetic(ABC):
         return self.rounded(x)[0]
 
     def last_bits(self, n: Value) -> Value:
-        """Return bits whose last bits are those of the whole number n, with |n| < 2^(digits - 1)."""
+        """Return bits whose last bits are the last bits of the whole number n. |n| must be less than 2^(digits - 1)."""
         return self.bits(n + self.number(self.format.shifter))
 
     def power_of_two(self, last_bits: Value) -> Value:
@@ -155,7 +158,8 @@ class Arithmetic(ABC):
         return self.from_bits(bits | self.whole(unit)) - self.number(2.0**self.format.digits)
 
     def polynomial(self, coefficients: Sequence[float], x: Value) -> Value:
-        """Return the polynomial with these coefficients, lowest first, by Horner's rule."""
+        """Return the value at x of the polynomial with these coefficients, computed by Horner's rule. The first
+        coefficient belongs to the power 0."""
         result = self.number(coefficients[-1])
         for one in reversed(coefficients[:-1]):
             result = result * x + self.number(one)
@@ -168,13 +172,14 @@ class Arithmetic(ABC):
         return total, (a - (total - back)) + (b - back)
 
     def ordered_sum(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Return the rounded sum, and its rounding error. |a| is at least |b|, or a is 0 (T. J. Dekker, Numer. Math.
-        18, 224, 1971)."""
+        """Return the rounded sum, and its rounding error. |a| must be at least |b|, or a must be 0 (T. J. Dekker,
+        Numer. Math. 18, 224, 1971)."""
         total = a + b
         return total, b - (total - a)
 
     def halves(self, x: Value) -> tuple[Value, Value]:
-        """Return two numbers with half of the digits each, and with the sum x (Dekker). |x| must not be huge."""
+        """Return two numbers whose sum is x. Each of them has half of the digits of x (Dekker). |x| must not be
+        huge."""
         digits = self.format.digits
         scaled = x * self.number(2.0 ** (digits // 2 + 1) + 1)
         high = scaled - (scaled - x)
@@ -191,7 +196,7 @@ class Arrays(Arithmetic):
     """Computes with NumPy. A value is an array or a NumPy scalar."""
 
     def __init__(self, dtype: str) -> None:
-        import numpy as np  # imported here, because `outcrop info` reads programs without NumPy
+        import numpy as np  # `outcrop info` reads programs without NumPy, so NumPy is imported only when it is needed
 
         super().__init__(dtype)
         self._np: Any = np
@@ -228,7 +233,7 @@ class Arrays(Arithmetic):
 
 @dataclass(frozen=True)
 class Text:
-    """A variable or a constant in C, and the arithmetic that appends lines for operations on it."""
+    """A variable or a constant in C. An operator of Python that is applied to it appends a line of C."""
 
     lines: Lines
     name: str

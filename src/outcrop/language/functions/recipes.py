@@ -8,12 +8,13 @@ power   exp(b log(a)), with about twice the digits in log(a) and in the product.
         would be multiplied by the exponent of the result.
 tanh    A polynomial for |x| < 9/16, otherwise 1 - 2 / (exp(2 |x|) + 1).
 
-The product of n and the first part of ln 2 is exact: this part has as many zero bits at its end as n has digits.
+ln 2 is stored as two parts. The product of n and the first part is exact, because this part has as many zero bits at
+its end as n has digits.
 
 The rest of the file has the recipes of sin, cos, tan and atan2. The argument of sin, cos and tan is reduced:
-x = n pi / 2 + r with a whole number n and |r| <= pi / 4. Polynomials give sin(r) and cos(r), and the last two bits of n
-tell which of them is the result, and with which sign. The error of r must be small beside r, although r can be tiny. So
-r is the sum of two numbers:
+x = n pi / 2 + r with a whole number n and |r| <= pi / 4. Polynomials give sin(r) and cos(r). The last two bits of n
+decide which of these two values is the result, and which sign the result has. The error of r must be small compared
+with r, even if r is tiny. So r is stored as the sum of two numbers:
 
     |x| up to FAST      n times pi / 2 is subtracted in four parts. The products with the first three parts are exact,
                         because these parts have as many zero bits at their ends as n has digits (W. J. Cody and
@@ -43,7 +44,8 @@ def exp(m: Arithmetic, x: Value) -> Value:
 
 
 def _exp(m: Arithmetic, x: Value, low: Value) -> Value:
-    """Return exp(x + low) for x between the numbers of _EXP_ENDS. `low` is smaller than the last digit of x."""
+    """Return exp(x + low). x must lie between the two numbers in _EXP_ENDS. `low` is smaller than the last digit of
+    x."""
     first, second = map(m.number, m.constants.LN2)
     n = m.nearest(x * m.number(m.constants.LOG2_E))
     rest = x - n * first
@@ -51,12 +53,12 @@ def _exp(m: Arithmetic, x: Value, low: Value) -> Value:
     r = rest - small
     lost = (rest - r) - small
     result = m.number(1.0) + (r + (lost + r * r * m.polynomial(m.constants.EXP, r)))
-    half, half_bits = m.rounded(n * m.number(0.5))  # 2^n can be too large or too small, although the result is not
+    half, half_bits = m.rounded(n * m.number(0.5))  # 2^n can overflow or underflow, even if the result does not
     return result * m.power_of_two(half_bits) * m.power_of_two(m.last_bits(n - half))
 
 
 def _split(m: Arithmetic, x: Value) -> tuple[Value, Value]:
-    """Return e and m with x = 2^e m and m from sqrt(1/2) to sqrt(2), for positive finite x."""
+    """For a positive finite x, return two numbers e and m: x = 2^e m, and m is from sqrt(1/2) to sqrt(2)."""
     scale = float(m.format.digits + 2)
     smallest = m.number(m.format.smallest)
     moved = m.where(smallest, x, x * m.number(2.0**scale), x)
@@ -139,7 +141,7 @@ def power(m: Arithmetic, a: Value, b: Value) -> Value:
 
 
 def _rounded_down(m: Arithmetic, x: Value) -> Value:
-    """Return the largest whole number up to x, for x from 0 to 2^(digits + 1)."""
+    """Return the largest whole number that is not above x. x must be from 0 to 2^(digits + 1)."""
     unit = m.number(2.0**m.format.digits)
     near = (x + unit) - unit
     near = m.where(near, x, near - m.number(1.0), near)
@@ -149,8 +151,9 @@ def _rounded_down(m: Arithmetic, x: Value) -> Value:
 def _precise_log(m: Arithmetic, x: Value) -> tuple[Value, Value]:
     """Return the logarithm of a positive finite number as a sum of two numbers.
 
-    The logarithm of the mantissa is 2 s (1 + z / 3 + z^2 W(z)) with z = s^2. Numbers that need more digits than a
-    mantissa has are kept as sums of two numbers: s, z, 1 / 3 + z W(z) and the products of these numbers.
+    The logarithm of the mantissa is 2 s (1 + z / 3 + z^2 W(z)) with z = s^2. Some numbers need more digits than a
+    mantissa has: s, z, 1 / 3 + z W(z) and the products of these numbers. Each of these numbers is stored as a sum of
+    two numbers.
     """
     one, two = m.number(1.0), m.number(2.0)
     e, mantissa = _split(m, x)
@@ -186,7 +189,7 @@ FAST = {"float32": 2.0**9, "float64": 2.0**20}
 
 _LAST = {"float32": 9, "float64": 8}
 """The number of the last term of the sum in `_reduced_large`. Some arguments are so close to a multiple of pi / 2 that
-the first terms cancel. The closest ones leave 2^-31 (float32) and 2^-62 (float64)."""
+the first terms cancel. The arguments that are closest to a multiple leave 2^-31 (float32) and 2^-62 (float64)."""
 
 
 def sin(m: Arithmetic, x: Value) -> Value:
@@ -210,20 +213,20 @@ def tan(m: Arithmetic, x: Value) -> Value:
 
 
 def _of_quadrant(m: Arithmetic, quadrant: Value, first: Value, second: Value) -> Value:
-    """Return the sine in a quadrant from the sine `first` and the cosine `second` of the remainder r. Only the last two
-    bits of `quadrant` matter."""
+    """Return sin(quadrant pi / 2 + r), where `first` is sin(r) and `second` is cos(r). Only the last two bits of
+    `quadrant` are used."""
     size = m.pick(m.whole(0) - (quadrant & m.whole(1)), second, first)
     return m.with_sign(size, (quadrant & m.whole(2)) << m.whole(m.format.bits - 2))
 
 
 def _sin(m: Arithmetic, r: Value, low: Value) -> Value:
-    """Return sin(r + low) = sin(r) + low cos(r)."""
+    """Return sin(r + low), computed as sin(r) + low cos(r)."""
     z = r * r
     return r + (z * r * m.polynomial(m.constants.SIN, z) + (low - m.number(0.5) * z * low))
 
 
 def _cos(m: Arithmetic, r: Value, low: Value) -> Value:
-    """Return cos(r + low) = cos(r) - low sin(r)."""
+    """Return cos(r + low), computed as cos(r) - low sin(r)."""
     z = r * r
     half, one = m.number(0.5) * z, m.number(1.0)
     most = one - half
@@ -231,7 +234,7 @@ def _cos(m: Arithmetic, r: Value, low: Value) -> Value:
 
 
 def _reduced(m: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
-    """Return the last bits of n, and r as a sum of two numbers."""
+    """Reduce x = n pi / 2 + r. Return the last bits of n, and two numbers whose sum is r."""
     n = m.nearest(x * m.number(m.constants.TWO_OVER_PI))
     first, second, third, fourth = map(m.number, m.constants.HALF_PI)
     minus = m.number(0.0) - n
@@ -245,7 +248,7 @@ def _reduced(m: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
 
 
 def _reduced_large(m: Arithmetic, x: Value, size: Value) -> tuple[Value, Value, Value]:
-    """Return n modulo 4, and r as a sum of two numbers, for large |x|.
+    """Reduce x = n pi / 2 + r for large |x|. Return n modulo 4, and two numbers whose sum is r.
 
     Let |x| = (m_0 B^2 + m_1 B + m_2) 2^e and 2 / pi = sum of d_k B^-(k+1), with B = 2^w. The product m_j d_k has the
     weight 2^(e + w (1 - j - k)). If this weight is a multiple of 4, the product is left out, because it changes n by a
@@ -269,7 +272,7 @@ def _reduced_large(m: Arithmetic, x: Value, size: Value) -> tuple[Value, Value, 
     index = m.last_bits(k0 + m.number(float(LEADING_ZEROS))) & m.whole((1 << form.digits - 1) - 1)
     digits = [m.entry(m.constants.DIGITS, index + m.whole(k)) for k in range(last + 3)]
     terms = [parts[0] * digits[i + 2] + parts[1] * digits[i + 1] + parts[2] * digits[i] for i in range(last + 1)]
-    for i in range(last, 0, -1):  # from here on, |term i| is at most B / 2 for i > 0
+    for i in range(last, 0, -1):  # this loop makes |terms[i]| at most B / 2 for i > 0
         carry = m.nearest(terms[i] * inverse)
         terms[i] = terms[i] - carry * base
         terms[i - 1] = terms[i - 1] + carry

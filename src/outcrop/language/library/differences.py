@@ -103,8 +103,8 @@ def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
 
 
 def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
-    """Return the sum of the second derivatives along all axes. With equal spacings, the result must still be multiplied
-    by 1/h^2 (`over_square`), and all neighbours at the same distance need only one multiplication. With different
+    """Return the sum of the second derivatives along all axes. With equal spacings, all neighbours at the same distance
+    need only one multiplication. The result must then still be multiplied by 1/h^2 (`over_square`). With different
     spacings, each distance along each axis needs its own multiplication."""
     ndim = len(h)
     centre, *around = second_derivative(order)

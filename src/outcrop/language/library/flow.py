@@ -17,7 +17,7 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 Vector = tuple[int, ...]
 
-_RATIONALS = {  # ndim -> weights of the velocity 0, of velocities along one axis, of velocities along two axes
+_RATIONALS = {  # for each ndim: the weights of velocity 0, of velocities along one axis, and along two axes
     2: (sympy.Rational(4, 9), sympy.Rational(1, 9), sympy.Rational(1, 36)),
     3: (sympy.Rational(1, 3), sympy.Rational(1, 18), sympy.Rational(1, 36)),
 }
@@ -53,12 +53,12 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
     One stage performs both streaming and collision. The stage first reads the values that arrive from the neighbours
     ("pull"). Fields: f0 ... f8 or f18, one for each of `lattice_directions` (no unit). Field f_i holds the difference
     between the distribution function and its value at rest, w_i (`lattice_weights`). So a fluid at rest with density 1
-    has only zeros, and rounding errors are small compared with the values of flow and sound. Lattice units: the unit of
-    length is one cell and the unit of time is one step. The speed of sound is 1/sqrt(3), and the kinematic viscosity is
-    (tau - 1/2)/3. Keep |u| well below 0.3. Parameter: tau (steps). Near rest, the stencil is stable for tau >= 1/2. A
-    faster flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres, P. Lallemand, Europhys. Lett. 17, 479, 1992; BGK:
-    P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954; difference to w_i: P. A. Skordos, Phys. Rev. E 48,
-    4823, 1993.
+    has only zeros. Therefore rounding errors are small compared with the values of flow and sound. Lattice units: the
+    unit of length is one cell and the unit of time is one step. The speed of sound is 1/sqrt(3), and the kinematic
+    viscosity is (tau - 1/2)/3. Keep |u| well below 0.3. Parameter: tau (steps). Near rest, the stencil is stable for
+    tau >= 1/2. A faster flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres, P. Lallemand, Europhys. Lett. 17,
+    479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954; difference to w_i: P. A. Skordos,
+    Phys. Rev. E 48, 4823, 1993.
     """
     velocities = lattice_directions(ndim)
     fields = [Field(f"f{i}") for i in range(len(velocities))]

@@ -1,5 +1,5 @@
-"""The table of built-in stencils with their names and their limits of stability, and the cache of stencils that earlier
-processes have made.
+"""This module has the table of built-in stencils, with their names and their limits of stability. The module also has
+the cache of stencils that earlier processes have made.
 
 A name consists of the family, the order in space, the number of axes (left out if it is 3), and an option. Examples are
 "heat7", "heat4", "acoustic8", "acoustic8_2d", "acoustic8_2d_sponge" and "maxwell_2d_te". If a part of the name is
@@ -255,11 +255,11 @@ def _keep(name: str, stencil: Stencil) -> None:
 
 @lru_cache
 def _language() -> str:
-    """Return a digest of everything that affects a stencil, except the function that makes it and the function's
-    arguments."""
+    """Return a digest of everything that affects a built-in stencil, except two things: the function that makes the
+    stencil, and the arguments of this function."""
     package = Path(__file__).parent.parent
     files = [*sorted(package.glob("*.py")), *sorted(package.glob("library/*.py")), package.parent / "axes.py"]
-    spec = find_spec("sympy")  # finds the file without loading SymPy
+    spec = find_spec("sympy")  # this call finds SymPy's file without loading SymPy
     if spec is not None and spec.origin is not None:
         files.append(Path(spec.origin).with_name("release.py"))
     summed = sha256(sys.version.encode())
@@ -429,13 +429,13 @@ def _whole(stencil: Stencil, shape: Sequence[int] | None) -> GridShape | None:
 
 
 def _may_grow(stencil: Stencil) -> bool:
-    """Return True for equations of users. With useful parameters, the solution of a built-in equation does not grow by
-    itself."""
+    """Return True for equations of users, whose solutions may grow by themselves. With useful parameters, the solution
+    of a built-in equation does not grow by itself."""
     return _family_of(stencil) is None
 
 
 def _infinite(stencil: Stencil, values: Mapping[str, float], state: State, shape: GridShape | None) -> str:
-    """Return a line of text that names the values that must not be 0."""
+    """Return a line of text with the names of the values that must not be 0."""
     names = [parameter.name for parameter in stencil.parameters]
     given = dict(zip(names, stencil.scalars(values), strict=True))
     guilty = [

@@ -160,7 +160,7 @@ EPS0 = 8.8541878128e-12
 
 MEDIA = ("eps", "vacuum", "lossy")
 _NEXT = {"x": ("y", "z"), "y": ("z", "x"), "z": ("x", "y")}
-_COMPONENTS = {  # (ndim, mode) -> the components of E and of H
+_COMPONENTS = {  # for each (ndim, mode): the components of E and of H
     (3, "tm"): ("xyz", "xyz"),
     (2, "tm"): ("z", "xy"),
     (2, "te"): ("xy", "z"),
@@ -307,8 +307,8 @@ def sponge(
 
 
 def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool, bool]]:
-    """Return for each axis whether its low side absorbs and whether its high side absorbs. Raises InputError for sides
-    that do not exist."""
+    """Return two flags for each axis. The first flag is True if the low side of the axis absorbs, and the second flag
+    is True if the high side absorbs. Raises InputError for sides that do not exist."""
     if not isinstance(sides, Collection) or len(sides) > len(SIDES) or not all(isinstance(one, str) for one in sides):
         raise InputError(f"sponge: sides {shown(sides)} must be some of {', '.join(SIDES)}")
     names = ("zy", "x") if len(shape) == 2 else NAMES[len(shape)]

@@ -42,7 +42,7 @@ side that has a neighbour. On each of these sides, a level updates r planes fewe
 The windows of all ranks move from low to high planes at the same time. A rank needs the halo below when its pass
 begins. But the window of the neighbour below reaches these planes only at the end of the pass. So when a neighbour
 needs planes, the rank that owns these planes reads the planes from its disk again and sends them. In addition to the
-planes of its pass, a rank reads
+planes of its pass, a rank reads the following planes:
 
     when its window moves over the first H planes    its highest H planes, and sends them to the neighbour above
     when its window moves beyond the last plane      its lowest H planes, and sends them to the neighbour below
@@ -57,8 +57,8 @@ one group ahead of the planes of the pass. Therefore each ring has slots for an 
 
     slots   |  planes of the pass ...   | next group of the pass | group that is sent |
 
-A slot gets a plane of the pass only after the previous plane of the slot has been sent. When a rank sends a group, it
-compares the checksums of the previous group. At that time, the reads of the previous group have usually ended.
+A slot gets a plane of the pass only after the previous plane of the slot has been sent. When a rank sends a group, the
+rank compares the checksums of the previous group. At that time, the reads of the previous group have usually ended.
 
 If the grid is also divided along y, a rank first receives halo planes. Then the rank sends rows of these planes to its
 neighbours along y. Rows at a corner belong to a diagonal neighbour. First, the diagonal neighbour sends these rows
@@ -157,7 +157,7 @@ def in_order(
     The order must not depend on the ranges, because the ranges of two neighbours may differ."""
     (z, end), (static, static_end) = planes, statics_planes if problem.statics else (0, 0)
     while z < end or static < static_end:
-        needed = static + problem.skew_z - problem.statics_z  # updates need this plane and `static` together
+        needed = static + problem.skew_z - problem.statics_z  # updates need planes `needed` and `static` together
         if z == end or (static < static_end and needed < z):
             yield static, static + 1, True
             static += 1
@@ -196,9 +196,9 @@ def blocks_of_rows(
     problem: Problem, levels: int, block_y: int, beyond: tuple[int, int], least: Callable[[int], tuple[int, int]]
 ) -> SkewedCut:
     """Divide the rows that a pass of a rank holds in memory into blocks of `block_y` rows. These rows are the rank's
-    own rows, and `beyond` rows of the lower and of the upper neighbour. `least` is a function of the order of the
-    blocks. The function returns two minimum numbers of rows at level 1. The first number is for the block at the lower
-    neighbour, and the second number is for the block at the upper neighbour.
+    own rows, and `beyond` rows of the lower and of the upper neighbour. `least` is a function. Its argument is the
+    order of the blocks, and its result has two minimum numbers of rows at level 1. The first number is for the block at
+    the lower neighbour, and the second number is for the block at the upper neighbour.
 
     Either all ranks have one block, or all ranks have several blocks. Otherwise, a rank with one block could have two
     neighbours with several blocks. This rank would need the first block of one neighbour and the last block of the
@@ -207,7 +207,8 @@ def blocks_of_rows(
     lead = radius * (levels - 1)
 
     def axis(rows: int, neighbours: tuple[bool, bool], order: int) -> tuple[int, tuple[int, int]]:
-        """Return the extent of the axis, and the numbers of rows that its first and its last block must have."""
+        """Return two values for an axis: its extent, and a pair with the minimum numbers of rows of its first and its
+        last block."""
         low, high = (count * is_there for count, is_there in zip(least(order), neighbours, strict=True))
         extent = rows + beyond[0] * neighbours[0] + beyond[1] * neighbours[1]
         return extent, (high, low) if order < 0 else (low, high)
@@ -309,7 +310,7 @@ class HaloPlanes:
                 yield from self._checks()
                 yield from self._send(begin, stop, is_static)
                 yield from self._get(begin, stop, is_static)
-        # positions above the last plane of the halo have no rows
+        # positions above the last plane of the halo have no plane, so no rows are exchanged
         planes, statics = ((min(z0, self.planes[1]), min(z1, self.planes[1]))
                            for z0, z1 in zip(first, (self._read, self._statics_read), strict=True))  # fmt: skip
         for action in self._halo.exchanges(planes, statics, self._block):
@@ -329,8 +330,8 @@ class HaloPlanes:
             yield block
 
     def _groups(self, z0: int, z1: int) -> Iterator[tuple[int, int]]:
-        """Divide a range of positions. Each part belongs to one neighbour or to the rank itself. At positions where the
-        rank sends planes, a part is not longer than a group."""
+        """Divide the positions z0 <= z < z1, and yield the parts. Each part belongs to one neighbour or to the rank
+        itself. At positions where the rank sends planes, a part is not longer than a group."""
         planes = self.problem.planes
         edges = [-self._low, 0, self._depth - self._low, planes, planes + self._depth]
         for first, end in zip(sorted(edges), sorted(edges)[1:], strict=False):

@@ -1,16 +1,17 @@
 """Divide one axis into blocks for skewed schemes. At each level, a block begins and ends at lower cells than at the
 previous level.
 
-At level 1, cut number j is at cell eta[j]. At each further level, the cut is `reach` cells lower. So the cut has the
-same coordinate eta = y + reach * (level - 1) at all levels. A block needs no cells of later blocks:
+A cut is the border between two blocks. At level 1, cut number j is at cell eta[j]. At each further level, the cut is
+`reach` cells lower. So the cut has the same coordinate eta = y + reach * (level - 1) at all levels. A block needs no
+cells of later blocks:
 
     level L  |    \\         \\         |
        :     | 0   \\    1    \\    2   |      Beside cut j is the fringe, which block j takes over from block
        1     |______\\_________\\_______|      j - 1. Each ring holds its latest levels on 2 reach cells each.
        0     |       eta[1]    eta[2]  |
 
-Level q + 1 is the last level that reads level q. It reads level q at the cells eta - reach (q + 1) <= y < eta - reach
-(q - 1). So the ring of one parity holds the fringe
+Level q + 1 is the last level that reads level q. From block j - 1, level q + 1 of block j reads the cells eta - reach
+(q + 1) <= y < eta - reach (q - 1). So the ring of one parity holds the fringe
 
     eta - reach (q_max + 1) <= y < eta + reach (1 - parity),      q_max is the highest level of this parity below L.
 
@@ -23,13 +24,13 @@ fringe. Let w be the first level that writes the field, and let p be the last le
 
     eta - reach p <= y < eta - reach (w - 1).
 
-If the first values of the field come from a history, the fringe also has the values that the previous block reads. If v
-is the first level that reads the field, the fringe ends at eta - reach (v - 2). Each block reads from the history only
-the cells above its fringe, so each cell of the history is read once.
+If the first values of the field come from a history, the fringe also includes the cells that levels of the previous
+block have read. If v is the first level that reads the field, the fringe ends at eta - reach (v - 2). Each block reads
+from the history only the cells above its fringe, so each cell of the history is read once.
 
-Places are counted from the end of the axis where the first block begins. Usually, this is the lower end. If the blocks
-of a rank begin at the upper end, the axis is mirrored, and the cuts move up by `reach` cells per level.
-`SkewedCut.cells` converts places to coordinates.
+A place is the number of a cell, counted from the end of the axis at which the first block begins. Usually, this is the
+lower end. If the blocks of a rank begin at the upper end, the axis is mirrored, and the cuts move up by `reach` cells
+per level. `SkewedCut.cells` converts places to coordinates.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ Range: TypeAlias = tuple[int, int]
 class SkewedCut:
     """The blocks of one axis with `extent` cells, in a pass of `levels` levels.
 
-    `starts` are eta[0], eta[1], ... The first block begins with the grid, and the last block ends with the grid. All
-    ranges of a block are half open. Each range begins and ends at a multiple of `group` cells or at an end of the grid.
-    If `joint` is true, a ring may hold levels of both parities. The fringe in this ring then includes the fringes of
-    both parities. `first_level` is the first level that uses the state. `origin` is the coordinate at which the first
-    block begins. If `descends` is true, the first block is at the upper end of the axis, and `origin` is the coordinate
-    of this end.
+    `starts` are eta[0], eta[1], ... The first block begins at the first cell of the grid, and the last block ends at
+    the last cell of the grid. All ranges of a block are half open. Each range begins and ends at a multiple of `group`
+    cells or at an end of the grid. If `joint` is true, a ring may hold levels of both parities. The fringe in this ring
+    then includes the fringes of both parities. `first_level` is the first level that uses the state. `origin` is the
+    coordinate at which the first block begins. If `descends` is true, the first block is at the upper end of the axis,
+    and `origin` is the coordinate of this end.
     """
 
     extent: int
@@ -79,7 +80,7 @@ class SkewedCut:
         return highest + 1, (1 if self.joint else 1 - parity) - (self.first_level - 1)
 
     def cells(self, place: Range) -> Range:
-        """Return the coordinates of a range of places."""
+        """Convert a range of places to a range of coordinates."""
         first, end = place
         return (self.origin - end, self.origin - first) if self.descends else (self.origin + first, self.origin + end)
 
@@ -133,9 +134,8 @@ class SkewedBlock:
         return self.beside_cut(*self.cut.fringe_reaches(parity))
 
     def beside_cut(self, below: int, above: int) -> Range:
-        """Return a range of cells around the lower cut of this block at level 1. With r for `reach`, the range begins
-        `below` * r cells below the cut and ends `above` * r cells above the cut. The range is empty for the first
-        block."""
+        """Return a range of cells around the lower cut of this block at level 1. The range begins `below` * `reach`
+        cells below the cut, and ends `above` * `reach` cells above the cut. The range is empty for the first block."""
         if self.is_first:
             return 0, 0
         cut = self.cut
@@ -143,18 +143,20 @@ class SkewedBlock:
         return self._clamp(cut.rounded_down(low)), self._clamp(cut.rounded_up(high))
 
     def next_beside_cut(self, below: int, above: int) -> Range:
-        """Return the range `beside_cut` of the next block. The range is empty for the last block."""
+        """Return the range that `beside_cut` returns for the next block. If this block is the last block, the range is
+        empty."""
         if self.is_last:
             return self.cut.extent, self.cut.extent
         return SkewedBlock(self.cut, self.number + 1).beside_cut(below, above)
 
     def next_fringe(self, parity: int) -> Range:
-        """Return the range of cells that the next block takes over. The range is empty for the last block."""
+        """Return the range of cells that the next block takes over from this block. If this block is the last block,
+        the range is empty."""
         return self.next_beside_cut(*self.cut.fringe_reaches(parity))
 
     def body(self, parity: int) -> Range:
-        """Return the range of cells above the fringe. In the ring of even parity, these cells are read from disk before
-        `first_level`."""
+        """Return the range of cells from the end of this block's fringe to the end of the next block's fringe. In the
+        ring of even parity, these cells are read from disk before `first_level`."""
         return self.fringe(parity)[1], self.next_fringe(parity)[1]
 
     def span(self, parity: int) -> Range:
@@ -211,8 +213,8 @@ def cut_axis(
     The first block has `lead` more cells than the other blocks, because it has no fringe below. If `lead` is at most
     `reach * (levels - 1)`, the frame of the first block is not larger than the other frames. At level 1, the distance
     from the beginning of the axis to the first cut is at least `least[0]` places. The distance from the last cut to the
-    end of the axis is at least `least[1]` places. If these distances are not possible, the axis is one block. If a cut
-    is for fewer levels, its frames are not larger.
+    end of the axis is at least `least[1]` places. If these distances are not possible, the axis is one block. If the
+    same axis is divided for fewer levels, the frames are not larger.
     """
     begin, highest = max(first + size + lead, least[0]), extent - max(first, least[1])
     further = list(range(begin, extent - first, size)) if size else []

@@ -40,12 +40,12 @@ and planes below F(s-1) are written. So each ring needs about two slabs more tha
     odd ring    Z - 2b - rL  ..  Z - 1              2b + rL                [3b + rL + max(b - r, 0), L odd]
     static      Z - 2b - r(L-1) [- r]  ..  Z + b [+ r] - 1                 3b + r(L-1) [+ 2r]
 
-If a step has several stages, or if the state has previous values, each of the two rings has the maximum of all these
-sizes.
+If a step has several stages, or if the state has previous values, the even ring and the odd ring both have 3b + rL +
+max(b, r) planes.
 
 The rows of a rank can be divided into skewed blocks, as in deep_halo.py. The block at the lower cut has the stairs, and
-the block at the upper cut has the triangle. With blocks, each of the two rings has r more planes than the longer ring
-in the table above.
+the block at the upper cut has the triangle. With several blocks, the even ring and the odd ring both have 3b + rL +
+max(b, r) + r planes.
 """
 
 from __future__ import annotations
@@ -93,15 +93,15 @@ from outcrop.plan.stairs import Stairs
 
 
 class SplitRows:
-    """The rows that a pass of `levels` levels of a rank uses."""
+    """The rows that a rank uses in a pass of `levels` levels."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self.problem, self.levels, self.stairs = problem, levels, Stairs(problem, levels)
         self.low, self.high = problem.neighbours
 
     def blocks(self, block_y: int) -> SkewedCut:
-        """Return the blocks of `block_y` rows. The block at the lower cut has all rows that are sent to the lower
-        neighbour. The block at the upper cut has all rows that the triangle reads."""
+        """Divide the rows of the rank into blocks of `block_y` rows. The block at the lower cut has all rows that are
+        sent to the lower neighbour. The block at the upper cut has all rows that the triangle reads."""
         problem, levels, radius = self.problem, self.levels, self.problem.radius_y
         rim_rows = self.stairs.rim_rows[1]
         sent = max(self.stairs.rows(level)[1] + radius * level for level in range(levels))
@@ -130,11 +130,11 @@ class SplitRows:
         return self.high and self.problem.radius_y > 0
 
     def sent(self, rows: tuple[int, int]) -> Rectangle:
-        """Return the cells of a range of the rank's own rows. `rows` is counted from the lower cut."""
+        """Return the Rectangle with the rank's own rows `rows`, which are counted from the lower cut."""
         return self.cells(*rows)
 
     def received(self, rows: tuple[int, int]) -> Rectangle:
-        """Return the cells of a range of rows of the upper neighbour. `rows` is counted from the upper cut."""
+        """Return the Rectangle with the upper neighbour's rows `rows`, which are counted from the upper cut."""
         return self.cells(self.problem.shape[1] + rows[0], self.problem.shape[1] + rows[1])
 
     def cells(self, y0: int, y1: int) -> Rectangle:
@@ -202,8 +202,8 @@ class _SplitStream:
             yield from self._update(zeta0, zeta1, self.rows.triangle)
 
     def _read_to(self, zeta: int, most: int = FAR) -> Iterator[Action]:
-        """Yield the reads of all planes below `most` that are needed for the updates below `zeta`, and the exchanges of
-        rows of these planes."""
+        """Yield the reads of the planes that the updates below `zeta` need, but only of planes below `most`. Also yield
+        the exchanges of rows of these planes."""
         problem, cut = self.problem, self.block.cut
         z0, z1 = self.read, min(zeta + problem.skew_z, problem.planes, most)
         if z1 > z0:
@@ -226,8 +226,8 @@ class _SplitStream:
                     yield from self._exchange(begin, stop, rows_sent, "stairs", 0)
 
     def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
-        """Divide a range of planes at the rims in z. Yield each part with a flag, which is true if updates change these
-        planes."""
+        """Divide a range of planes at the rims in z. For each part, yield its first plane, its end, and a flag that is
+        true if updates change the planes of the part."""
         first, end = self.problem.first_plane, self.problem.end_plane
         for begin, stop, is_inside in ((0, first, False), (first, end, True), (end, self.problem.planes, False)):
             if max(z0, begin) < min(z1, stop):
@@ -258,7 +258,7 @@ class _SplitStream:
         store the messages of only one action."""
         if z0 >= z1 or rows[0] >= rows[1]:
             return
-        is_static = array == "static_faces"  # for static rows, `level` is a side
+        is_static = array == "static_faces"  # for static rows, the action has a side instead of a level
         if self.low:
             yield Write(z0, z1, LOW if is_static else level, self.rows.sent(rows), array)
         if self.high:
@@ -330,8 +330,7 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Window]:
-    """Return a function that computes the window from the number of planes of a slab. The slab of `sizes` is not
-    used."""
+    """Return a function that takes the number of planes of a slab and returns the window. `sizes.slab` is not used."""
     cut = SplitRows(problem, levels).blocks(sizes.block_y)
     slot = slot_bytes(problem, Rectangle(0, cut.max_frame, 0, problem.pitch_cells))
     return lambda slab: make_window(problem, ring_planes(problem, levels, slab, cut.count), slot)
@@ -339,7 +338,7 @@ def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Wind
 
 def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1, most: int = 0) -> tuple[int, int, int]:
     """Return the numbers of slots in the rings of first copies, second copies and static fields. No ring has more than
-    `most` slots. The default is the number of planes of the grid."""
+    `most` slots. By default, `most` is the number of planes of the grid."""
     skew, beside, most = problem.skew_z, problem.statics_z, most or problem.planes
     reach = skew * levels
     static = 3 * slab + max(skew * (levels - 1) + 2 * beside, problem.first_plane + beside)

@@ -16,8 +16,8 @@ keeps its slot until a read needs the slot:
 
 If L is odd, the rings need the additional planes in brackets. So an even number of levels needs less memory than an odd
 number. With one level, the odd ring must also hold the lower rim and the first slab. If a step has several stages, or
-if the state has previous values, each of the two rings has the size of the larger ring plus one radius. The ring of a
-static field holds the planes in the next table. The planes in brackets are needed only if updates read static fields at
+if the state has previous values, the even ring and the odd ring both have 2b + r(L+2) planes. The ring of a static
+field holds the planes in the next table. The planes in brackets are needed only if updates read static fields at
 neighbouring cells:
 
     static      zeta0 - r(L-1) [- r, read at neighbours]  ..  zeta1 + b [+ r] - 1       2b + r(L-1) [+ 2r]
@@ -32,13 +32,13 @@ If memory does not hold enough planes, y is divided into k skewed blocks, which 
 `fringes`, and the next block continues from these rows. With blocks of `by` rows, a pass moves 4r/by more words per
 cell and step, but memory can hold about k times as many planes. Fringes are also read ahead into the odd ring, so the
 odd ring needs as many planes as the even ring. In the rings, plane z of block i has the number z + i nz. So the first
-planes of the next block can be read before a block ends.
+planes of the next block can be read before the current block ends.
 
 If a pass computes states again (history.py), each recomputed state has a separate field. Levels of the pass write this
 field, and later levels read it. Each block writes rows of the field to the array `recomputed`: the rows that the next
 block needs. Let n be the number of levels from the first level that writes the field to the last level that reads the
-field. Then the next block needs r n rows of the field. For k steps, these are about r k^2 rows of all fields together,
-so a pass moves 2 r k^2/by more words per cell.
+field. Then the next block needs r n rows of the field. If a pass computes k steps again, the next block needs about r
+k^2 rows of all fields together. So the pass moves 2 r k^2/by more words per cell.
 
 If the grid is divided along y, a rank gets rows of its neighbours together with its own rows (deep_halo.py). If the
 grid is divided along z, a rank gets planes of its neighbours before and after its own planes (deep_halo.py).
@@ -121,8 +121,7 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Window]:
-    """Return a function that computes the window from the number of planes of a slab. The slab of `sizes` is not
-    used."""
+    """Return a function that takes the number of planes of a slab and returns the window. `sizes.slab` is not used."""
     cut = blocks_in_y(problem, levels, sizes)
     rounding = problem.row_group - 1 if problem.is_part else 0
     frame = Rectangle(0, cut.max_frame + rounding, 0, problem.pitch_cells)
@@ -151,7 +150,7 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
     skew, beside = problem.skew_z, problem.statics_z
     first = problem.radius_z if problem.neighbours_z[0] else problem.first_plane
     static = 2 * slab + max(skew * (levels - 1) + 2 * beside, first + beside)
-    levels -= problem.lead  # the levels of the lead do not use the state
+    levels -= problem.lead  # the levels of the lead (the steps that the pass computes again) do not use the state
     reach = skew * levels
     if blocks > 1 or not problem.plain:
         even = odd = _max_ring_planes(problem, levels, slab)
@@ -164,9 +163,9 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
 
 
 def history_planes(problem: Problem, slab: int, blocks: int = 1) -> tuple[int, ...]:
-    """Return the number of slots for each value of the forward run, for slabs of `slab` planes. Values from the history
-    are read one slab ahead. With several blocks, rows of recomputed values are also read one slab ahead. Only a few
-    levels use a state of a history, so the ring of a state is shorter than other rings."""
+    """Return the number of slots of each ring that holds a value of the forward run, for slabs of `slab` planes. Values
+    from the history are read one slab ahead. With several blocks, rows of recomputed values are also read one slab
+    ahead. Only a few levels use a state of a history, so the ring of a state is shorter than other rings."""
     if not problem.has_values:
         return ()
     first, planes = problem.first_plane + problem.skew_z, problem.planes
@@ -224,14 +223,14 @@ def recomputed_reaches(problem: Problem, number: int) -> tuple[int, int]:
 
 
 def linked(problem: Problem, levels: int, slab: int) -> bool:
-    """Return True if planes of the next block can be read before a block ends. If each ring holds all planes of the
-    grid, the result is False."""
+    """Return True if planes of the next block can be read before the current block ends. If the rings need more planes
+    than the grid has, the result is False."""
     return problem.planes >= _max_ring_planes(problem, levels, slab)
 
 
 class _Values:
-    """The progress of one kind of action on some fields. For each field, `ahead` gives the number of planes by which
-    the action is ahead of the end of a slab."""
+    """The progress of one kind of action (read, copy or write) on some fields: the planes of each field that are done.
+    For each field, `ahead` gives the number of planes by which the action is ahead of the end of a slab."""
 
     def __init__(self, planes: int, ahead: list[int]) -> None:
         self._planes, self._ahead = planes, ahead
@@ -242,8 +241,9 @@ class _Values:
         self._active = slice(0, 0)
 
     def to(self, zeta: int) -> Iterator[tuple[int, int, int]]:
-        """For each field, yield its number, z0 and z1. The planes z0 <= z < z1 are the new planes, which were not
-        yielded before. The end z1 is `zeta` plus the distance `ahead` of the field."""
+        """For each field with new planes, yield three numbers: the number of the field, z0 and z1. The planes z0 <= z <
+        z1 are the new planes, which were not yielded before. The end z1 is `zeta` plus the distance `ahead` of the
+        field."""
         planes, done, first, last = self._planes, self._done, self._active.start, self._active.stop
         while first < last and done[self._by_time[first]] == planes:
             first += 1
@@ -279,7 +279,7 @@ class _Stream:
         self.begin = Block(self.frame, own=own, shift=is_linked * block.number * problem.planes)
         self.read = self.statics_read = self.copied = self.written = 0
         self.end, self.halo_planes = problem.planes, None
-        if problem.is_part_z:  # `shift` makes the number z + shift of each plane at least 0
+        if problem.is_part_z:  # the shift ensures that z + shift is at least 0 for each plane z
             shift = problem.halo_z(levels)[0] + problem.skew_z
             self.begin = replace(self.begin, own_z0=0, own_z1=problem.planes, shift=shift)
             self.halo_planes = HaloPlanes(problem, levels, sizes.slab, self.begin, block)
@@ -353,7 +353,7 @@ class _Stream:
         yield from self._read_histories_to([min(zeta, max_zeta_history) + one.ahead for one in self.histories])
 
     def _read_histories_to(self, ends: Sequence[int]) -> Iterator[Action]:
-        """Yield the reads of each field of a history up to a plane."""
+        """For each field of the history, yield the read of its new planes below the field's end in `ends`."""
         done, planes = self.history_read, self.problem.planes
         for number, end in enumerate(ends):
             z0, z1 = done[number], min(end, planes)
@@ -474,8 +474,9 @@ def _most_levels(problem: Problem) -> int:
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """Estimate the work of a pass: 2/L + 4r/by words per cell and step, for L levels, the radius r and blocks of `by`
     rows. A rank with neighbours at both sides also exchanges 2rL rows of each plane. At each level of each plane, the
-    rank updates on average r(L-1) rows that its neighbours also update. If the grid is divided along z, these numbers
-    also apply to planes. In this case, a rank reads each sent plane twice."""
+    rank updates on average r(L-1) rows that its neighbours also update. If the grid is divided along z, the same
+    numbers of planes are exchanged, and updated by two ranks, along z. In this case, a rank reads each sent plane
+    twice."""
     rows = problem.shape[1]
     arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories - len(problem.recomputed)
     cut = blocks_in_y(problem, sizes.levels, sizes)
@@ -487,7 +488,8 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     frame = cut.max_frame
     moved = problem.grid_bytes * arrays + fringes
     passes = -(-problem.levels // sizes.levels)
-    # Each block reads the rows below its cut again, except rows of values that levels of the pass write.
+    # Each block reads the static rows below its cut again, although the previous block has read them. Rows of values
+    # that levels of the pass write are not read again.
     again = (blocks - 1) * (problem.radius_y * (sizes.levels + 1) + problem.row_group - 1) / rows
     statics = problem.grid_bytes * problem.statics * (1 / passes if sizes.keeps_statics else 1 + again)
     drained = 1 if linked(problem, sizes.levels, sizes.slab) else blocks
@@ -509,10 +511,10 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 
 
 def levels_worth_trying(problem: Problem, max_levels: int | None = None) -> Iterator[int]:
-    """Yield numbers of levels. The n-th number is the smallest number of levels with which n passes complete the run.
-    The number of steps of a pass is even, because an even number of levels needs less memory than an odd number. If the
-    grid is divided among ranks, more passes may be necessary, because halos limit the number of levels. Some schemes
-    allow only `max_levels` levels."""
+    """Yield numbers of levels of a pass. The n-th number is the smallest number of levels with which n passes complete
+    the run. If possible, a pass has an even number of steps, because an even number of levels needs less memory than an
+    odd number. If the grid is divided among ranks, more passes may be necessary, because halos limit the number of
+    levels. Some schemes allow only `max_levels` levels."""
     most = (problem.max_levels if max_levels is None else max_levels) // problem.stages
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps, most))
 
@@ -545,7 +547,7 @@ def block_sizes(problem: Problem, levels: int, smallest: int = 0) -> Iterator[in
     interior = problem.shape[1] + sum(problem.halo(levels)) - 2 * problem.radius_y
     for count in range(2, MAX_BLOCKS + 1):
         rows = -(-(interior - _lead(problem, levels)) // count)
-        if problem.is_part:  # all ranks share these sizes, so a user must be allowed to give them
+        if problem.is_part:  # all ranks have this size, so it must be a size that a user may give
             rows = round_up(rows, problem.row_group)
         if rows <= problem.radius_y * levels or rows < max(2 * problem.row_group, smallest):
             return
@@ -553,8 +555,9 @@ def block_sizes(problem: Problem, levels: int, smallest: int = 0) -> Iterator[in
 
 
 def _zetas(problem: Problem, levels: int) -> int:
-    """Return the number of planes of zeta that a pass updates, at least 1. No slab is thicker than this number. If the
-    planes are divided, return a number that is equal for all ranks, because all ranks have equal slabs."""
+    """Return the number of values of zeta at which a pass updates planes, or 1 if there are none. No slab is thicker
+    than this number. If the planes are divided among ranks, return a number that is equal for all ranks, because all
+    ranks have equal slabs."""
     if problem.is_part_z:
         return max(1, problem.max_halo_z)
     first, end = zetas_of_pass(problem, levels)
@@ -562,8 +565,8 @@ def _zetas(problem: Problem, levels: int) -> int:
 
 
 def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int) -> int:
-    """Return the number of planes of the thickest slab whose window fits the budget. The maximum is the number of all
-    planes of zeta. Return 0 if no slab fits."""
+    """Return the number of planes of the thickest slab whose window fits the budget. The result is at most `_zetas`.
+    Return 0 if no slab fits."""
     of_slab = windows(problem, levels, sizes)
     return largest_within(lambda slab: of_slab(slab).bytes, _zetas(problem, levels), budget_bytes)
 

@@ -2,9 +2,9 @@
 run. The acquisition is made from the options of a new run, or read from the files of an existing run.
 
 Names, points and values are checked against the grid. Points and values are stored without rounding, in files beside
-the manifest (disk/acquisition_files.py). The cells around a point are called its corners. The cells are an int64 array
-of shape (points, corners, 3), and their weights are a float64 array of shape (points, corners). The values of a source
-are a float64 array of shape (steps, points)."""
+the manifest (disk/acquisition_files.py). The cells around a point are called its corners. The corners of all points are
+an int64 array of shape (points, corners, 3), and the weights of the corners are a float64 array of shape (points,
+corners). The values of a source are a float64 array of shape (steps, points)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class AcquisitionDefinitions:
 
     @property
     def files(self) -> Definitions:
-        """A dictionary from the name of each file with points and values to the arrays in this file."""
+        """A dictionary that maps the name of each file with points and values to the arrays in this file."""
         points: dict[str, list[NDArray[Any]]] = {}
         for number, source in enumerate(self.injections):
             points[f"source-{number}"] = [source.cells, source.weights, source.values]
@@ -200,8 +200,8 @@ def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
 
 def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
     """Return the program that evaluates the scale of a source, or None if no scale is given. A scale may read only
-    fields that no stage updates. It may read these fields only in the cell to which the source adds a value. Raises
-    InputError for other scales."""
+    fields that no stage updates. A scale may read these fields only in the cell to which the source adds a value.
+    Raises InputError for other scales."""
     if given is None:
         return None
     import sympy
@@ -318,8 +318,8 @@ def _check_rim(grid: Grid, number: int, source: Injection) -> None:
 
 
 def _all_snapshots(grid: Grid, given: Sequence[Any], more: Sequence[SnapshotsEntry]) -> tuple[SnapshotsEntry, ...]:
-    """Return the entries of all snapshots, beginning with `more`. Raises InputError if two snapshots have the same
-    name, or if another array in snapshots.zarr has this name."""
+    """Return the entries of all snapshots, beginning with `more`. Raises InputError if two entries have the same name,
+    or if the name of an entry is the name of a field or a coordinate."""
     found: dict[str, SnapshotsEntry] = {}
     for entry in (*more, *(_snapshots(grid, one) for one in given)):
         if entry.name in found:
@@ -434,7 +434,7 @@ def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDAr
 
 
 def definition_files(directory: Directory, manifest: Manifest) -> dict[str, NDArray[np.uint8]]:
-    """Return a dictionary from the name of each file with points and values to its content, as a memory map. Raises
+    """Return a dictionary that maps the name of each file with points and values to a memory map of this file. Raises
     CorruptionError if a file has changed. Raises StorageError if a file cannot be read."""
     found: dict[str, NDArray[np.uint8]] = {}
     for name in manifest.taps.definitions:

@@ -63,8 +63,8 @@ _PART_BYTES = 4 << 20
 
 
 def as_history(given: object) -> History:
-    """Return an `oc.History`. `given` may also be the first argument of `oc.History`. Raises InputError for other
-    values."""
+    """Return `given` as an `oc.History`. `given` is an `oc.History`, or the value of the first argument of
+    `oc.History`. Raises InputError for other values."""
     if isinstance(given, History):
         return given
     if isinstance(given, (str, Integral)):
@@ -108,9 +108,9 @@ def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int
 
 
 def as_entry(every: int, recompute: bool, state: Iterable[ArrayEntry], shape: Sequence[int]) -> SnapshotsEntry:
-    """Return the entry of a history that keeps the initial state and the state after every `every` steps. `state`
-    contains the arrays of the state, and `shape` is the shape of these arrays on disk. Raises InputError if an array
-    has a reserved name."""
+    """Return the entry of a history that keeps the initial state and the states after `every`, 2 * `every`, ... steps.
+    `state` contains the arrays of the state, and `shape` is the shape of these arrays on disk. Raises InputError if an
+    array has a reserved name."""
     fields = tuple(entry.name for entry in state if recompute or not entry.is_previous)
     for name in fields:
         if name in RESERVED[len(shape)] or name == HISTORY:
@@ -304,8 +304,8 @@ class StateFiles:
                 raise InputError(f"the history of {states.run} has no field {name}")
 
     def of(self, field: str, back: int, later: int = 0) -> tuple[FileBeneath, int]:
-        """Return the file and the checksum of the state `back` steps before the last step of the forward run. If
-        `later` is -1, the file has the previous values of this state."""
+        """Return the file with the values of `field` in the state `back` steps before the last step of the forward run,
+        and the checksum of this file. If `later` is -1, the file has the previous values of `field`."""
         field += PREVIOUS if later < 0 else ""
         step = self._steps - back
         if step < 0:
@@ -387,9 +387,9 @@ class KeptStates:
 
 
 def repeated_steps(state: State) -> int:
-    """Return the number of steps that an adjoint run must repeat because states are missing. The adjoint run begins at
-    the committed step of the run, with the states that exist now. The result for a replay is 0, because a replay has no
-    adjoint run."""
+    """Return the number of steps that an adjoint run must repeat because states are missing. The number is for an
+    adjoint run that begins at the committed step of the run, with the states that exist now. The result for a replay is
+    0, because a replay has no adjoint run."""
     entry, step = state.manifest.taps.history, state.manifest.step
     if entry is None or not entry.slots or step < 1:
         return 0
@@ -446,7 +446,7 @@ def open_replay(state: State) -> State | None:
 
 
 def _computed(manifest: Manifest) -> tuple[object, ...]:
-    """Return the entries of a manifest that a run and its replay must have in common."""
+    """Return the values in a manifest that must be equal in a run and in its replay."""
     one, kept = manifest, manifest.taps.history
     history = (kept.every, kept.fields, kept.box, kept.slots) if kept else ()
     return (one.stencil, one.shape, one.dtype, one.parameters, one.signals, one.boundary, one.taps.sources, history)

@@ -14,16 +14,16 @@ rank below the cut. With split tiling, the rank below may also update the highes
     part of rank j
 
 So after each pass, rank j sends the values of the cells that it has sampled near the cut to rank j + 1. Rank j + 1 uses
-these values for the cells that it has not sampled itself. Then it adds up the values of the cells of each point, in the
-same order as the oracle. The records of a part are then complete for its points, so a commit of the part needs no other
-rank. If the grid is also divided along z, values are first sent to the upper neighbour along z. Then values are sent to
-the upper neighbour along y (`GridSampling`).
+these values for the cells that it has not sampled itself. Then rank j + 1 adds up the values of the cells of each
+point, in the same order as the oracle. The records of a part are then complete for its points, so a commit of the part
+needs no other rank. If the grid is also divided along z, values are first sent to the upper neighbour along z. Then
+values are sent to the upper neighbour along y (`GridSampling`).
 
 The norms of a part are exact sums over the cells that its rank updates. `rounded_norms` adds the sums of all parts, and
 rounds the result.
 
-`MovedRecords` makes the records of new parts when the number of ranks changes. It treats a run of one process as the
-only part of a run of one rank.
+`MovedRecords` makes the records of new parts when the number of ranks changes. `MovedRecords` treats a run of one
+process like a run of one rank, which has only one part.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def cuts_of(manifest: Description) -> Cuts:
 
 
 def cells_of(manifest: Description, rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the planes and the rows of a part. `manifest` describes any part of the same run. If it describes a run of
-    one process, return all planes and rows."""
+    """Return the range of planes and the range of rows of the part of `rank`. `manifest` describes any part of the same
+    run. If `manifest` describes a run of one process, return all planes and rows."""
     if manifest.part is None:
         return manifest.planes, manifest.rows
     part = replace(manifest.part, rank=rank)
@@ -91,7 +91,8 @@ def cells_of(manifest: Description, rank: int) -> tuple[tuple[int, int], tuple[i
 
 
 def owners(samplings: Sequence[Sampling], cuts: Cuts) -> dict[str, NDArray[np.int64]]:
-    """Return a dictionary from the name of each trace to an array with the rank of each of its points."""
+    """Return a dictionary that maps the name of each trace to an array. The array has the rank to which each point of
+    the trace belongs."""
     highest: dict[str, NDArray[np.int64]] = {}
     for one in samplings:
         cells = one.cells.max(axis=1)
@@ -109,7 +110,8 @@ def ranks_with(cells: NDArray[np.int64], cuts: Cuts) -> NDArray[np.int64]:
 
 
 def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]:
-    """Return a dictionary from the name of each trace to the number of its points that belong to a part."""
+    """Return a dictionary that maps the name of each trace to the number of points of the trace that belong to a part.
+    """
     owner = owners(samplings, (part.cut, part.planes))
     return {name: int(np.count_nonzero(one == part.rank)) for name, one in owner.items()}
 
@@ -172,8 +174,8 @@ class PartSampling:
     first. Then come the cells of points that belong to the rank above. `owner` contains the rank to which each point
     belongs.
 
-    In each step, this rank sends `sent` values to the rank above. This rank receives `received` values from the rank
-    below."""
+    For each step of a pass, this rank sends `sent` values to the rank above, and receives `received` values from the
+    rank below."""
 
     def __init__(self, one: Sampling, owner: NDArray[np.int64], rows: PartRows) -> None:
         part, own = rows.part, owner == rows.part.rank
@@ -215,8 +217,8 @@ class GridSampling:
     """This class replaces PartSampling if the grid is divided along z. Each rank samples its own cells. A point belongs
     to the rank with the highest plane and the highest row of its cells. The other cells of the point may belong to
     three other ranks: the lower neighbour along y, the lower neighbour along z, and the rank that is lower along both
-    axes. After each pass, each rank first sends values to the upper neighbour along z. Then it sends its own values and
-    the received values to the upper neighbour along y."""
+    axes. After each pass, each rank first sends values to the upper neighbour along z. Then each rank sends its own
+    values and the received values to the upper neighbour along y."""
 
     def __init__(self, one: Sampling, owner: NDArray[np.int64], part: PartEntry) -> None:
         parts_y, corners = len(part.cut) - 1, one.cells.shape[1]
@@ -265,7 +267,8 @@ class GridSampling:
 
 
 def _may_be_below(cells: Points, first: int, shared: int) -> NDArray[np.bool_]:
-    """Return True for each cell that the rank below the row `first` may sample."""
+    """Return an array with a flag for each cell. The flag is True if the rank below the row `first` may sample this
+    cell."""
     found: NDArray[np.bool_] = cells[:, 1] < first + shared
     return found
 
@@ -309,8 +312,8 @@ def part_norms(steps: Sequence[int], sums: Sequence[RawSum]) -> NDArray[np.void]
 
 
 def exact_norms(rows: NDArray[np.void]) -> NDArray[np.void]:
-    """Convert the rows of norms of a whole run to rows of norms of a part. `rounded_norms` converts them back without
-    changes."""
+    """Convert the rows of norms of a whole run to rows of norms of a part. `rounded_norms` converts the result back to
+    the same rows."""
     found = np.zeros(len(rows), PART_NORMS)
     for name in ("step", "min", "max"):
         found[name] = rows[name]
@@ -402,7 +405,8 @@ class _PartSnapshot:
 class MovedRecords:
     """Makes the records of one new part from the records of all old parts, when the number of ranks changes. `rank` is
     the number of the new part. `cuts` has the cuts of the new run. `first` is the manifest of the old part 0 at the
-    step of the move. A run of one process is called a whole run. It can be the only old part or the only new part.
+    step of the move. A run of one process is called a whole run. A whole run can be the only old part or the only new
+    part.
 
     Each old part that has cells of the new part yields a sequence of blocks of values. The n-th blocks of all sequences
     are joined:
@@ -455,8 +459,8 @@ class MovedRecords:
                 source.check()
 
     def received(self, rank: int, receive: Callable[[NDArray[Any]], None]) -> Iterator[NDArray[Any]]:
-        """Yield the blocks of an old part that is on another rank. Their order is the order in which the method
-        `blocks` yields the blocks on that rank. `receive` fills one block after the other."""
+        """Yield the blocks of an old part that is on another rank. The blocks have the same order as the blocks that
+        the method `blocks` yields on the other rank. `receive` fills one block after the other."""
 
         def block(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
             found = np.empty(shape, dtype)
@@ -494,7 +498,7 @@ class MovedRecords:
         for record, values in checksums.items():
             _append(target, sums, record, np.array(values, "<u4"))
         for blocks in sources.values():
-            assert next(blocks, None) is None, "all blocks were joined"  # this call also runs the last check
+            assert next(blocks, None) is None, "all blocks were joined"  # this also checks the last checksum
         return sums
 
     def _planes(
@@ -516,11 +520,11 @@ class MovedRecords:
                         yield entry, field, number
 
     def _own(self, entry: SnapshotsEntry) -> SnapshotsEntry:
-        """Return the snapshots of the new part."""
+        """Return a copy of `entry` that has only the cells in the new part."""
         return entry.of_rows(*self._rows, self._own_planes)
 
     def _box_planes(self, entry: SnapshotsEntry) -> range:
-        """Return the planes of the snapshots that the new part has."""
+        """Return the numbers of the snapshot's planes that lie in the new part."""
         return range(*entry.values_in(0, self._own_planes))
 
     def _has_plane(self, entry: SnapshotsEntry, rank: int, z: int) -> bool:
@@ -571,7 +575,7 @@ def _whole(exact: Any) -> int:
 
 
 def kept_bytes(description: Description, step: int) -> int:
-    """Return the bytes that the files of acquisition of a run or a part need at this step."""
+    """Return the number of bytes that the files of acquisition of a run or a part have after `step` steps."""
     taps, item_bytes = description.own_taps, np.dtype(description.dtype).itemsize
     records = sum(row_bytes * count for row_bytes, count in taps.records(step).values())
     snapshots = sum(

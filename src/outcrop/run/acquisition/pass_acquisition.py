@@ -52,8 +52,8 @@ same sums for the squares of the values. The last two are the minimum and the ma
 
 @dataclass(frozen=True, eq=False)
 class PointInjection:
-    """A source. In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i. The points of an
-    injection are added in order. The injections of a step are also added in order.
+    """A source. In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i. The values of an
+    injection are added point by point, in the order of its points. The injections of a step are also added in order.
 
     `values` has the shape (steps, points) and the field's dtype. The rim never changes, so a point in the rim is
     refused if one of its values is not 0."""
@@ -158,7 +158,7 @@ class AcquisitionResults:
 
 
 def check_injections(acquisition: Acquisition, problem: Problem) -> None:
-    """Raise InputError for the first source in the rim."""
+    """Raise InputError if a source adds a value other than 0 in the rim. The message names the cell."""
     for one in acquisition.injections:
         bad = _in_rim(one.cells, problem) & one.values.any(axis=0)
         if bad.any():
@@ -268,7 +268,7 @@ class PassAcquisition:
 
 
 def lead_injected(one: PointInjection, problem: Problem, steps: int, stage: int, fields: Sequence[int]) -> LeadInjected:
-    """`one` is a source of the forward run. Return the values that this source adds in `steps` steps that a pass
+    """`one` is a source of the forward run. Return the values that this source adds in the `steps` steps that a pass
     computes again."""
     found = _injected(one, problem, one.first_step, steps)
     return LeadInjected(stage, tuple(fields), found.cells, found.bytes)

@@ -7,9 +7,9 @@ after(first, results)       [exchange values of receivers near the cut between r
                             add the cells around each receiver ──► write and flush rows of traces, norms and checksums
 commit                      makes these rows valid, and the snapshots visible
 
-Snapshot files are made in full size before the pass that fills them. They already include the index of their planes.
-Readers do not see the new files yet, because the metadata counts only snapshots up to the manifest's step. The core
-fills and flushes the files and computes their checksums. A repeated pass fills the files again."""
+Snapshot files are made in full size before the pass that fills them. The new files already include the index of their
+planes. Readers do not see the new files yet, because the metadata counts only snapshots up to the manifest's step. The
+core fills and flushes the files and computes their checksums. A repeated pass fills the files again."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ class Recorder:
         )
 
     def before(self, first_step: int, steps: int) -> Acquisition:
-        """Return the acquisition of the next pass. Raises StorageError if its snapshots do not fit."""
+        """Return the acquisition of the next pass. Raises StorageError if the files for its snapshots cannot be made,
+        for example because the disk is full."""
         manifest = self._state.manifest
         if not manifest.taps:
             return NO_ACQUISITION
@@ -111,7 +112,7 @@ class Recorder:
         return tuple(self._injection(number, first_step, steps) for number in range(len(self._sources)))
 
     def after(self, first_step: int, results: AcquisitionResults) -> dict[str, int]:
-        """Write the results of a pass. Return the new checksum of each file with records, for the commit. Raises
+        """Write the results of a pass. Return the checksums of the files of acquisition, for the commit. Raises
         StorageError."""
         manifest, taps = self._state.manifest, self._state.manifest.own_taps
         if not manifest.taps:

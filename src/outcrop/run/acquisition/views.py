@@ -1,7 +1,7 @@
 """The results of acquisition up to the last commit: `sim.traces`, `sim.norms` and `sim.snapshots`.
 
-A program that watches a run follows the traces and norms while they grow. Each row is read once, and memory does not
-grow with the rows:
+A program that watches a run follows the traces and norms while they grow. Each row is read once, and the memory does
+not grow with the number of rows:
 
     file    | rows read earlier | new rows | rows after the commit: not valid, not read |
                                  ──────────► checksum continued, compared with the manifest at the end
@@ -46,7 +46,7 @@ Parts = Callable[[], Sequence[State]]
 
 
 class Records(Mapping[str, NDArray[Any]], ABC):
-    """A mapping from names to arrays with the values up to the last commit. `view[name]` reads an array, and raises
+    """A mapping with named arrays, which have the values up to the last commit. `view[name]` reads an array, and raises
     KeyError for an unknown name.
 
     If several ranks read the records together, `everyone` collects the records of all ranks. If one process reads all
@@ -99,16 +99,16 @@ class Records(Mapping[str, NDArray[Any]], ABC):
     @staticmethod
     @abstractmethod
     def _known(manifest: Description) -> dict[str, tuple[int, ...]]:
-        """Return a dictionary from the name of each array to the shape of a row."""
+        """Return a dictionary that maps the name of each array to the shape of a row."""
 
     @abstractmethod
     def _joined(self, state: State, name: str, parts: Sequence[bytes]) -> NDArray[Any]:
-        """Return an array from the records of all parts, or from the records of one part."""
+        """Make an array from the records of all parts, or from the records of one part."""
 
 
 class Traces(Records):
-    """A mapping from the names of receivers to their traces. Each trace is a float64 array of shape (committed steps,
-    points). If a part of a run is opened alone, a trace has only the points of this part."""
+    """A mapping with the traces of all receivers. Each key is the name of receivers. Each trace is a float64 array of
+    shape (committed steps, points). If a part of a run is opened alone, a trace has only the points of this part."""
 
     kind, title, dtype = "trace", "Traces", np.dtype("<f8")
 
@@ -117,7 +117,8 @@ class Traces(Records):
         return {name: (points,) for name, points in manifest.taps.traces.items()}
 
     def rows(self, name: str, first: int, end: int) -> NDArray[np.float64]:
-        """Return the rows first <= row < end of a trace, without a test of the checksum. Only one process may read."""
+        """Return the rows first <= row < end of a trace, without a test of the checksum. If several ranks have opened
+        the run together, this method cannot be used."""
         every = self._every_state()
         parts = [read_some_rows(one.records, one.manifest, f"{self.kind}-{name}", first, end) for one in every]
         return self._joined(every[0], name, parts)
@@ -145,9 +146,9 @@ class Traces(Records):
 
 
 class NormRecords(Records):
-    """A mapping from the names of fields to their norms. Each array has a row with `step`, `sum`, `squares`, `min` and
-    `max` for each recorded step. If a part of a run is opened alone, the norms include only the cells that the rank of
-    this part has counted."""
+    """A mapping with the norms of fields. Each key is the name of a field. Each array has a row with `step`, `sum`,
+    `squares`, `min` and `max` for each recorded step. If a part of a run is opened alone, the norms include only the
+    cells that the rank of this part has counted."""
 
     kind, title, dtype = "norms", "Norms", NORMS
 
@@ -282,8 +283,8 @@ def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDAr
 
 
 def own_entry(state: State, entry: SnapshotsEntry) -> tuple[SnapshotsEntry, tuple[slice, ...]] | None:
-    """Return the entry for the files of a run or of one of its parts. Also return the cells of the box of `entry` that
-    these files have. Return None for a part that has no cells of the box."""
+    """Return the entry for the files of a run or of one of its parts. Also return slices that select, in the box of
+    `entry`, the cells that these files have. Return None for a part that has no cells of the box."""
     manifest = state.manifest
     if manifest.part is None:
         return entry, tuple(slice(0, count) for count in entry.shape)
@@ -354,7 +355,8 @@ _READ_BYTES = 1 << 20
 
 
 class FollowedRecord:
-    """The record `name` of one run or part. `take` gets the new bytes, which are whole numbers or whole rows."""
+    """The record `name` of one run or part. The function `take` is called with the new bytes. The number of these bytes
+    is a multiple of `unit_bytes`."""
 
     def __init__(self, name: str, row_bytes: int, unit_bytes: int, take: Callable[[bytes], None]) -> None:
         self.name, self._row_bytes, self._unit_bytes, self._take = name, row_bytes, unit_bytes, take
@@ -409,7 +411,7 @@ class Envelope:
         self.first_infinite: int | None = None
 
     def take(self, data: bytes) -> None:
-        """Add the values that follow the values of the previous call. They need not be whole rows."""
+        """Add the values that follow the values of the previous call. The values may end in the middle of a row."""
         values = np.abs(np.frombuffer(data, "<f8"))
         row, place = divmod(self._values, self._points)
         starts = np.arange(-place, len(values), self._points)
@@ -464,8 +466,8 @@ class NormRows:
 
 
 def joined_envelope(parts: Sequence[Envelope], rows: int, columns: int) -> list[float]:
-    """Divide the `rows` rows of a trace into at most `columns` ranges of steps. Return the largest absolute value in
-    each range. Each point of the trace is in one of `parts`."""
+    """Divide the rows of a trace into at most `columns` ranges of steps. `rows` is the number of rows. Return the
+    largest absolute value in each range. Each point of the trace is in one of `parts`."""
     columns = min(columns, rows)
     ends = [rows * column // columns for column in range(columns + 1)] if columns else [0]
     each = [[one.largest(*pair) for pair in itertools.pairwise(ends)] for one in parts]

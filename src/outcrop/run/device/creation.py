@@ -3,8 +3,9 @@
     check and hold ──► slot: the new manifest ──► superblock ──► zeros over signatures ──► indices ──► first values
 
 Writing the superblock of the first device replaces an older run by the new run, which has no values yet. After a crash,
-another process may replace a run without values, because no data are lost. The zeros at both ends of the device remove
-signatures that other programs could recognise. The checks before the first write change nothing on the devices.
+another process may replace the new run, because a run without values has no data to lose. The zeros at both ends of the
+device remove signatures that other programs could recognise. The checks before the first write change nothing on the
+devices.
 
 A run on block devices stores its acquisition (points, traces, norms and snapshots) in a folder of a file system:
 
@@ -96,7 +97,7 @@ def are_devices(places: list[Path], raw_device: bool) -> bool:
 
 
 def check_devices(devices: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError if the run cannot use one of these devices, or the folder for its manifest and acquisition."""
+    """Raise InputError if the run cannot use one of these devices, or the folder for its records."""
     check_records_folder(devices, description, force)
     release(hold_devices(devices, description, force))
 

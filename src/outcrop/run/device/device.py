@@ -58,8 +58,8 @@ _CHECKSUM = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a device: its kind, the identity of the run (32 hexadecimal digits), and a text. `sequence` is a
-    number that increases each time the header is written."""
+    """The header of a device. A header has a kind, the identity of the run (32 hexadecimal digits), and a text.
+    `sequence` is a number that increases each time the header is written."""
 
     kind: str
     identity: str
@@ -146,8 +146,8 @@ class Device(RunStorage):
 
     @contextmanager
     def scratch(self, manifest: Manifest, count: int) -> Iterator[Sequence[DeviceRange]]:
-        """Yield a range of `count` bytes after the shards of the first device. Raises StorageError if the device has no
-        room for this range."""
+        """Yield a list with one range of `count` bytes, which lies after the shards of the first device. If `count` is
+        0, yield an empty list. Raises StorageError if the device has no room for this range."""
         begin = needed_bytes(manifest, 0)
         with opened(self.path, os.O_RDONLY) as handle:
             size = device_use.size_of(handle)

@@ -1,7 +1,7 @@
 """This module finds out which program uses a block device, and whether the device holds content that other programs
 recognise.
 
-The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. If a
+At any time, the kernel grants O_EXCL on a device to only one file system, swap area, volume manager or program. If a
 partition is in use, the whole disk counts as in use. If the whole disk is in use, each partition counts as in use.
 O_EXCL decides whether a device is free. Most other checks only find out which program uses the device, so that messages
 can name this program.
@@ -118,7 +118,7 @@ def require_writable(path: Path) -> None:
 
 
 def identity_of(path: Path) -> str:
-    """Return a text that is the same for all paths of a device."""
+    """Return a text that identifies a device. All paths of the device give the same text."""
     return _number(path) or str(path.resolve())
 
 

@@ -11,8 +11,8 @@ SNAPSHOTS contains the snapshots.
 In a part of a run, a trace has only the points of this part, and the sums of norms are not rounded (PART_NORMS). The
 files of points and values in each part describe the whole grid.
 
-Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
-their checksums and shapes.
+Points and values are little endian in C order. The files with points and values are written and flushed before the
+first commit. The manifest has their checksums and shapes.
 
 Row 0 of norms is for the initial values, or for step `every` if norms of the initial values are not recorded. The rows
 of a pass are written and flushed before the commit of the pass. Rows after the manifest's step are not valid, and a
@@ -52,7 +52,7 @@ _PART_BYTES = 4 << 20
 
 
 def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
-    """Return a dictionary from the name of each file in ACQUISITION to the checksum of the file before the first
+    """Return a dictionary that maps the name of each file in ACQUISITION to the checksum of this file before the first
     step."""
     sums = {name: manifest.seed(name, 0) for name in manifest.own_taps.files}
     for name, parts in definitions.items():
@@ -130,16 +130,17 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """Return two values for a file in ACQUISITION: the number of its valid bytes that exist, and the checksum of these
-    bytes. If the file is too short, some valid bytes do not exist."""
+    """The manifest determines how many bytes of a file in ACQUISITION are valid. Return how many of these bytes the
+    file has, and the checksum of the bytes that it has."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(f"{ACQUISITION}/{name}") as handle:
         return _summed(directory, handle, count, manifest.seed(name, 0))
 
 
 def _summed(directory: Directory, handle: int, count: int, checksum: int = 0) -> tuple[int, int]:
-    """Return two values: how many of the first `count` bytes of an open file exist, and the checksum of these bytes.
-    The computation of the checksum begins with the value `checksum`."""
+    """Read the first `count` bytes of an open file. Return two values: the number of bytes that were read, and their
+    checksum. The number is less than `count` if the file is too short. The computation of the checksum begins with the
+    value `checksum`."""
     done = 0
     while part := directory.read_from(handle, done, min(_PART_BYTES, count - done)):
         checksum, done = _core.crc32c(part, checksum), done + len(part)
@@ -172,7 +173,7 @@ def read_some_rows(directory: Directory, manifest: Manifest, name: str, first: i
 
 
 def _valid_bytes(manifest: Manifest) -> dict[str, int]:
-    """Return a dictionary from the name of each file to the number of its valid bytes at the manifest's step."""
+    """Return a dictionary that maps the name of each file to the number of its valid bytes at the manifest's step."""
     rows = manifest.own_taps.records(manifest.step)
     return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}
 

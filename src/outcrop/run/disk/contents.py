@@ -16,12 +16,12 @@ files:
     snapshots.zarr/time, step, z, y, x  coordinates; time only if the stencil has a parameter dt
     snapshots.zarr/side/...             a group for snapshots with the name "side", with the same content
 
-On a grid of three axes, the file of a snapshot is a shard whose inner chunks are planes. Otherwise, it is a plain
-chunk.
+On a grid of three axes, the file of a snapshot is a shard whose inner chunks are planes. On other grids, the file of a
+snapshot is a plain chunk.
 
-Derived files are the metadata and coordinates for readers of Zarr. They are created with the run, and the derived files
-of snapshots are updated after each commit. Outcrop itself does not use derived files. `outcrop verify` compares them
-with their expected content, and `--repair` writes them again.
+Derived files are the metadata and coordinates for readers of Zarr. Derived files are created with the run, and the
+derived files of snapshots are updated after each commit. Outcrop itself does not use derived files. `outcrop verify`
+compares them with their expected content, and `--repair` writes them again.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ def names_below(directory: Directory, name: str, depth: int = 0) -> Iterator[str
 
 
 def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
-    """Return a dictionary from the path of each derived file in the run's own directory to the content of the file. If
-    the parts of several ranks form one Zarr array, `part` is one of these parts. Each shard of the array then has only
-    the rows of one part (run/ranks/shared.py)."""
+    """Return a dictionary that maps the path of each derived file in the run's own directory to the content of the
+    file. If the parts of several ranks form one Zarr array, `part` is one of these parts. Each shard of the array then
+    has only the rows of one part (run/ranks/shared.py)."""
     attributes, part_rows = _attributes(manifest), part.chunk_rows if part else None
     metadata = array_metadata(manifest.layout, manifest.axis_names, attributes, part_rows)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
@@ -156,8 +156,9 @@ def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str
 
 
 def snapshot_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
-    """Return the content of the derived files of snapshots at the manifest's step. The last item is the metadata of the
-    top group, which lists all groups and arrays of the snapshots. `part` has the same meaning as in `derived_files`."""
+    """Return a dictionary that maps the path of each derived file of snapshots to its content at the manifest's step.
+    The last item is the metadata of the top group, which lists all groups and arrays of the snapshots. `part` has the
+    same meaning as in `derived_files`."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.own_taps.snapshots:
@@ -189,7 +190,7 @@ def snapshot_end(manifest: Description, own: SnapshotsEntry) -> bytes:
 
 
 def _snapshot_rows(manifest: Description, own: SnapshotsEntry) -> int | None:
-    """Return the number of rows of a chunk of snapshots, or None if a chunk has the rows of `own`."""
+    """Return the number of rows of a chunk of snapshots. Return None if a chunk has the same rows as `own`."""
     if manifest.part is None or manifest.part.planes:
         return None
     (whole,) = (one for one in manifest.taps.snapshots if one.name == own.name)
@@ -225,8 +226,8 @@ def _attributes(manifest: Manifest) -> dict[str, Any]:
 def _snapshot_metadata(
     manifest: Manifest, entry: SnapshotsEntry, part: PartEntry | None
 ) -> dict[str, dict[str, Any]]:
-    """Return a dictionary from the name of each array of a group to the content of its zarr.json at the manifest's
-    step."""
+    """Return a dictionary that maps the name of each array of a group to the content of the array's zarr.json at the
+    manifest's step."""
     count, axes, box = entry.count(manifest.step), manifest.axis_names, entry.shape
     shard, rows = box, _snapshot_rows(manifest, entry)
     if part is not None:

@@ -9,7 +9,7 @@
 
 A directory is locked before any file in it is changed. A process that fails to get the lock removes no files. The first
 change is to write a manifest without values, which replaces the manifest of an older run in one step. After a crash,
-another process can replace the new run, because it has no values yet. Files are created with their full size.
+another process can replace the new run, because the new run has no values yet. Files are created with their full size.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ same time."""
 
 @contextlib.contextmanager
 def created_in(directories: list[Path], manifest: Manifest, force: bool, definitions: Definitions) -> Iterator[State]:
-    """Create the directories and files of a run without values. `definitions` contains the points and values of its
-    sources and receivers. This process holds the run until the `with` ends. The caller commits the first values inside
-    the `with`.
+    """Create the directories and files of a run without values. `definitions` contains the points and values of the
+    run's sources and receivers. This process holds the run until the `with` ends. The caller commits the first values
+    inside the `with`.
 
     Only the contents of the directories are checked here. If `force` is true, an older run is replaced. If InputError
     is raised, nothing was changed. If the `with` ends before the first commit, all created files and directories are
@@ -194,7 +194,7 @@ def check_contents(there: dict[int, Directory], description: Description, force:
 def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directory], list[int], list[Path]]]:
     """Make missing directories, and lock all directories until the `with` ends. Yield the directories, the descriptors
     of the locks, and the paths that were made, parents first. Raises InputError when a directory cannot be made, or
-    when another process holds it."""
+    when another process holds the lock of a directory."""
     made: list[Path] = []
     with contextlib.ExitStack() as stack:
         taken: list[Directory] = []
@@ -270,8 +270,8 @@ def _check_further(directory: Directory, force: bool, replaced: str) -> None:
 
 
 def _is_alive(member: Member) -> bool:
-    """Return True if the run that `member` names still exists. Also return True if the name is not a directory, because
-    the run may be on a device."""
+    """Return True if the run that `member` names still exists. Also return True if the path in `member` is not a
+    directory, because the run may be on a device."""
     if os.path.exists(member.run) and not os.path.isdir(member.run):
         return True
     try:
@@ -295,8 +295,8 @@ def what_is_there(place: Path, old: Manifest) -> str:
 
 
 def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
-    """Return a dictionary from device numbers of file systems (st_dev) to the bytes that become free when the files in
-    these directories are replaced."""
+    """Return how many bytes become free in each file system when the files in these directories are replaced. The keys
+    of the result are the device numbers of the file systems (st_dev)."""
     total: dict[int, int] = {}
     for index, directory in there.items():
         member = read_member(directory)

@@ -86,9 +86,9 @@ MAX_STATE = 2
 
 @dataclass(frozen=True)
 class StateField:
-    """A field of an adjoint run with values from the forward run. A step of the adjoint run goes back from state t of
-    the forward run to state t - 1. Let s be t - `state`. The step reads the values of `field` after state s and `later`
-    further updates. If `later` is -1, the step reads the previous values in state s."""
+    """A field of an adjoint run. The values of this field come from the forward run. A step of the adjoint run goes
+    back from state t of the forward run to state t - 1. Let s be t - `state`. The step reads the values of `field`
+    after state s and `later` further updates. If `later` is -1, the step reads the previous values in state s."""
 
     name: Name
     field: Name
@@ -140,9 +140,9 @@ class PartEntry:
 
     `cut` contains the first row of each part along y, followed by the number of rows of the grid. `planes` contains the
     first plane of each part along z, followed by the number of planes. `planes` is empty if the planes are not divided.
-    plan/ranks.py describes the numbers of ranks. `run` identifies the whole run and is the same in all parts. In
-    addition, each part has its own identity. `traces` is a dictionary. For the name of each trace, it has the number of
-    points that this part records (acquisition/parts.py)."""
+    plan/ranks.py describes how the ranks are numbered. `run` identifies the whole run and is the same in all parts. In
+    addition, each part has its own identity. `traces` maps the name of each trace to the number of points that this
+    part records (acquisition/parts.py)."""
 
     run: Identity
     rank: Count
@@ -196,10 +196,9 @@ class PaceEntry:
     The call goes from step `first_step` to step `last_step`, in passes of `pass_steps` steps. Each step updates `cells`
     cells. `begun` is the time at which the first pass began, in seconds since 1970. `seconds`, `bytes_read` and
     `bytes_written` were measured from this time to the last commit. The predicted figures are for the whole call.
-    `process` identifies the process that computes the steps (run/pace.py), or is "" if it is not known. If
-    `is_stopped` is True, the call has ended before `last_step`. `not_finite` has the fields in which NaN or infinity
-    was found. The value for a field is the last step of a pass: the first pass after which NaN or infinity was found in
-    this field."""
+    `process` identifies the process that computes the steps (run/pace.py), or is "" if it is not known. If `is_stopped`
+    is True, the call has ended before `last_step`. `not_finite` has an entry for each field in which NaN or infinity
+    was found. The value is the last step of the first pass after which NaN or infinity was found in this field."""
 
     begun: Seconds
     first_step: Count
@@ -298,10 +297,10 @@ class SnapshotsEntry:
 
     The first snapshot is taken after step `offset`, which is less than `every`. If `offset` is 0, the first snapshot is
     taken after step `every`. If `initial` is true, there is also a snapshot of the initial values. `name` is the name
-    of the group inside snapshots.zarr, or "" for snapshots.zarr itself. `recompute` can be true only for a history. In
-    this case, `fields` contains the names of all arrays of the state, such as "u" and "u.previous". If `slots` is not
-    0, at most `slots` snapshots exist at the same time (plan/history.py). `kept` contains the numbers of the snapshots
-    that exist or that later steps will keep."""
+    of the group inside snapshots.zarr, or "" for snapshots.zarr itself. `recompute` can be true only for a history. If
+    `recompute` is true, `fields` contains the names of all arrays of the state, such as "u" and "u.previous". If
+    `slots` is not 0, at most `slots` snapshots exist at the same time (plan/history.py). `kept` contains the numbers of
+    the snapshots that exist or that later steps will keep."""
 
     every: Positive
     fields: SeveralArrays
@@ -346,9 +345,9 @@ class SnapshotsEntry:
         return tuple(-(-(end - begin) // cells) for (begin, end), cells in zip(self.box, self.group, strict=True))
 
     def values_in(self, axis: int, cells: tuple[int, int]) -> tuple[int, int]:
-        """Some values along an axis belong to the cells cells[0] <= position < cells[1] of the grid. Return the number
-        of the first of these values, and the number after the last of these values. Values are counted from the first
-        value of the box. The two ends of the cells must not divide a group."""
+        """Return the range of values that belong to the cells cells[0] <= position < cells[1] of the grid, along one
+        axis. The range has the number of its first value, and the number after its last value. Values are counted from
+        the first value of the box. The two ends of the cells must not divide a group."""
         (begin, end), group = self.box[axis], self.group[axis]
         low, high = max(begin, cells[0]) - begin, min(end, cells[1]) - begin
         return (-(-low // group), -(-high // group)) if low < high else (0, 0)
@@ -424,7 +423,7 @@ class AcquisitionEntries:
 
     @property
     def traces(self) -> dict[str, int]:
-        """A dictionary from the name of each trace to the number of its points."""
+        """A dictionary that maps the name of each trace to the number of its points."""
         return {one.name: one.points for one in self.samplings}
 
     @property
@@ -437,7 +436,7 @@ class AcquisitionEntries:
 
     @property
     def definitions(self) -> dict[str, int]:
-        """A dictionary from the names of the files with points and values to the sizes of the files."""
+        """A dictionary that maps the name of each file with points and values to the size of this file in bytes."""
         found = {f"source-{i}": _points_bytes(one) + 8 * one.steps * one.points for i, one in enumerate(self.sources)}
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
@@ -484,5 +483,6 @@ def _inside(box: tuple[int, int], first: int, end: int) -> tuple[int, int]:
 
 
 def _points_bytes(one: SourceEntry | SamplingEntry) -> int:
-    """Return the bytes of the points in a file. Each corner has three numbers for its cell, and one weight."""
+    """Return the number of bytes of the points in a file. Each corner has three numbers for its cell, and one weight.
+    """
     return (3 + 1) * 8 * one.points * one.corners

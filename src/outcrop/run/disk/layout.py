@@ -97,12 +97,12 @@ class PlaneLayout:
 
     @property
     def index_bytes(self) -> int:
-        """The bytes of the index at the end of each shard."""
+        """The number of bytes of the index at the end of each shard."""
         return 16 * self.shard_planes + CHECKSUM_BYTES
 
     @property
     def array_bytes(self) -> int:
-        """The bytes of all shards of one array."""
+        """The number of bytes of all shards of one array together."""
         return self.shape[0] * self.record_bytes + self.shards * self.index_bytes
 
     def records(self, shard: int) -> int:

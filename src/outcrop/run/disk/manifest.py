@@ -153,7 +153,8 @@ class Description:
     @property
     def _hidden(self) -> tuple[int, int, int]:
         """The padding that readers of Zarr do not see. A shard can hide planes only if it is the only shard. If a plane
-        has several rows, the rows that are shown must not reach beyond the plane."""
+        has several rows and cells along x are hidden, rows must be hidden, too. Otherwise, the last row that readers
+        see would end beyond the plane."""
         z, y, x = inside(self.padding, 0)
         is_single = self.shard_planes >= grid_shape(self.shape)[0]
         return (z, y, x) if self.axes and is_single and (y or not x or len(self.shape) < 3) else (0, 0, 0)
@@ -243,7 +244,8 @@ class Description:
         return (*((entry, copy) for copy in copies for entry in self.state), *((entry, 0) for entry in self.static))
 
     def entry(self, name: str) -> ArrayEntry:
-        """Return the array with this name. Otherwise raise InputError with a list of the names."""
+        """Return the entry of the array with this name. If no array has this name, raise InputError with a list of all
+        names."""
         for entry in self.arrays:
             if isinstance(name, str) and entry.name == name:
                 return entry

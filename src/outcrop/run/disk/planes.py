@@ -107,7 +107,7 @@ def _ends(chosen: range) -> tuple[int, int]:
 
 
 def _as_slice(chosen: range, first: int = 0) -> slice:
-    """Return the slice that selects `chosen`, in an array that begins at position `first`."""
+    """Convert the positions `chosen` to a slice of an array whose first entry has the position `first`."""
     end = chosen.stop - first
     return slice(chosen.start - first, end if end >= 0 else None, chosen.step)
 
@@ -176,7 +176,7 @@ class Planes:
             if y1 == layout.chunk_rows:
                 found = read[size:].view("<u4")[:2].tolist()
             cells = read[:size].view(layout.dtype).reshape(y1 - y0, layout.pitch_cells)
-            # the positions in `rows` of the rows of the strip
+            # `rows[first:end]` are the rows of this strip
             first, end = (min(max(0, -((rows.start - y) // rows.step)), len(rows)) for y in (y0, y1))
             if first < end:
                 result[first:end] = cells[rows[first] - y0 : y1 - y0 : rows.step][: end - first, _as_slice(columns)]
@@ -199,7 +199,7 @@ class Planes:
         return result
 
     def fill(self, source: PlaneSource, z0: int = 0, z1: int | None = None) -> None:
-        """Write planes z0 <= z < z1, by default all planes."""
+        """Write planes z0 <= z < z1, by default all planes. The values come from `source`."""
         layout = self._layout
         self._buffer[:] = 0
         for first, count in self._runs(z0, layout.shape[0] if z1 is None else z1):
@@ -225,7 +225,8 @@ class Planes:
         self.close()
 
     def _runs(self, z0: int, z1: int) -> Iterator[tuple[int, int]]:
-        """Divide planes z0 <= z < z1 into groups in one shard. Yield (first plane, number of planes) for each group."""
+        """Divide planes z0 <= z < z1 into groups. All planes of a group are in the same shard. Yield (first plane,
+        number of planes) for each group."""
         while z0 < z1:
             shard_end = (z0 // self._layout.shard_planes + 1) * self._layout.shard_planes
             count = min(z1, shard_end, z0 + self.group_planes) - z0

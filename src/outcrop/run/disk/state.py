@@ -46,7 +46,8 @@ from outcrop.run.disk.storage import RunStorage, release
 
 
 class State:
-    """The state of a run in its storage. `manifest` is the last commit that this process has made or read."""
+    """The state of a run in its storage. `manifest` is the manifest of the last commit that this process has
+    made or read."""
 
     def __init__(self, storage: RunStorage, manifest: Manifest) -> None:
         self.path, self.manifest = storage.path, manifest
@@ -129,8 +130,8 @@ class State:
         return Planes(self.files_of(name, copy), self.layout, writable=True, io=io, seed=seed)
 
     def seeds(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return three tuples of seeds for the seals of the next pass. The first is for the copies that the pass reads,
-        the second for the copies that the pass writes, and the third for static arrays."""
+        """Return three tuples of seeds for the seals of the next pass. The first tuple is for the copies that the pass
+        reads. The second tuple is for the copies that the pass writes. The third tuple is for static arrays."""
         manifest = self.manifest
         return (
             tuple(manifest.seed(entry.name) for entry in manifest.state),
@@ -273,7 +274,7 @@ class State:
 
 def manifest_before(manifest: Manifest) -> Manifest | None:
     """Return the manifest of the previous generation, or None if `manifest` does not describe the previous generation.
-    The values of this generation are complete until a pass begins to overwrite them."""
+    The values of the previous generation are complete until a pass begins to overwrite them."""
     before = manifest.before
     if before is None:
         return None

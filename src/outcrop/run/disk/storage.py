@@ -74,7 +74,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def records(self, manifest: Manifest) -> Directory:
-        """Return the directory with the files of acquisition. Raises StorageError when it is missing."""
+        """Return the directory with the files of acquisition. Raises StorageError when this directory is missing."""
 
     @abstractmethod
     def check(self, manifest: Manifest) -> None:
@@ -254,7 +254,8 @@ class RunFolder(RunStorage):
                 raise StorageError(f"{place.path} was moved or deleted while the run was open; nothing is kept there")
 
     def _shard_links(self, manifest: Manifest) -> dict[str, str]:
-        """Return the links to shards in further directories, as a mapping from paths to targets."""
+        """Return a dictionary with the links to shards in further directories. It maps the path of each link to the
+        target."""
         shards = self._shards(manifest)
         return {name: str(place.path.absolute() / name) for _, place, name in shards if place is not self._directory}
 
@@ -288,8 +289,8 @@ def further_directories(own: Directory, manifest: Manifest, must_be_there: bool 
     manifest alone cannot be trusted. If a directory has no such file, the function raises StorageError. If
     `must_be_there` is False, the function leaves out this directory instead.
 
-    If no run is at the path that the MEMBER file names, the run was moved. In this case, only the identity in the
-    MEMBER file is compared."""
+    If no run is at the path that the MEMBER file names, the run was moved. In this case, only the identity and the
+    number of the directory in the MEMBER file are compared."""
     found = []
     for index, name in enumerate(manifest.directories[1:], start=1):
         try:

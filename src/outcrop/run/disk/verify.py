@@ -31,7 +31,7 @@ class Findings:
 
 def find_damage(state: State) -> Findings:
     """Verify a run and return the damage. Raises InputError when the run has no values, or when another process
-    executes it, and StorageError when a file cannot be read."""
+    executes the run. Raises StorageError when a file cannot be read."""
     _require_values(state)
     with state.locked(shared=True):  # no other process may overwrite planes that are being tested
         names = list(state.manifest.filled)

@@ -42,7 +42,8 @@ def is_named(text: str) -> bool:
 
 
 def needs_shape(text: str) -> bool:
-    """Return True for a text that needs the grid's shape: values without a shape, and a file that is interpolated."""
+    """Return True if a text needs the shape of the grid. Such a text is a number, a name in NAMED, or the name of a
+    file that is interpolated."""
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
@@ -223,9 +224,9 @@ class InputView(PlanesView):
 
 
 def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
-    """Return a mapping from names of arrays to initial values. `init` is such a mapping, a single value, or one or
-    several texts "NAME=VALUE". NAME can be omitted if the stencil has only one field. Raises InputError for fields that
-    are unknown or given twice."""
+    """Return a dictionary that maps names of arrays to their initial values. `init` is a mapping of this form, a single
+    value, or one or several texts "NAME=VALUE". NAME can be omitted if the stencil has only one field. Raises
+    InputError for fields that are unknown or given twice."""
     names = [entry.name for entry in arrays_of(stencil)]
     if init is None:
         return {}
@@ -296,7 +297,8 @@ def _shape_option(stencil: Stencil) -> str:
 
 
 def shape_of_files(given: Mapping[str, object], stencil: Stencil) -> Shape:
-    """Return the shape of the first file among the initial values, or of the first array."""
+    """Return the shape of the first file among the initial values. If there is no file, return the shape of the first
+    array."""
     files = [text for text in given.values() if isinstance(text, str) and not needs_shape(text)]
     shapes = [tuple(one.shape) for one in given.values() if hasattr(one, "shape") and len(one.shape)]
     if not files and shapes:

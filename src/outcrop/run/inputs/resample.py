@@ -1,10 +1,10 @@
 """Bring values from one grid onto another, plane by plane: `resample` interpolates, `extrude` repeats.
 
 Along each axis, the samples of the result are equidistant. A sample of the result lies between two neighbouring samples
-of the input, with the values a and b. Its value is a + w (b - a). The weight w is the distance from the sample a,
-divided by the distance between the samples a and b. This formula is applied along one axis after the other (trilinear
-interpolation). Positions are exact fractions. If both grids have a sample at the same place, w is 0, and the result has
-exactly the bits of the input. Each result lies between a and b."""
+of the input. If these two samples have the values a and b, the sample of the result has the value a + w (b - a). The
+weight w is the distance from the sample a, divided by the distance between the samples a and b. This formula is applied
+along one axis after the other (trilinear interpolation). Positions are exact fractions. If both grids have a sample at
+the same place, w is 0, and the result has exactly the bits of the input. Each result lies between a and b."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ def resample(
 
     Without spacings, the first and the last samples of both grids are at the same places. With spacings, sample i along
     an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All lengths have the
-    same unit. A length is one number for all axes, or one for each axis, in the order of `shape`. A sample outside the
-    input raises InputError. With `outside="nearest"`, such a sample gets the nearest value of the input instead.
+    same unit. A length is one number for all axes, or one for each axis, in the order of `shape`. If a sample of the
+    result lies outside the input, the function raises InputError. With `outside="nearest"`, this sample gets the
+    nearest value of the input instead.
 
     There is no anti-alias filter: smooth the values before you bring them onto a coarser grid. Two planes of the input
     are cached. If the input is not stored plane by plane, up to `cache_bytes` more bytes are cached. Raises InputError
@@ -127,7 +128,7 @@ def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_byt
 
 
 def require_shape_of_grid(shape: Sequence[int]) -> Shape:
-    """Return `shape` as a tuple. Raises InputError unless it has one to three whole numbers of at least 1."""
+    """Return `shape` as a tuple. Raises InputError unless `shape` has one to three whole numbers of at least 1."""
     if not isinstance(shape, Iterable) or isinstance(shape, str):
         raise InputError(f"shape {shown(shape)} must be one to three whole numbers, such as (nz, ny, nx)")
     sizes = tuple(as_whole_number(size, f"shape {shown(shape)}: size", MAX_SAMPLES) for size in islice(shape, 4))
@@ -204,8 +205,8 @@ class AxisMap:
         return not self.weight.any()
 
     def part(self, first: int, last: int) -> AxisMap:
-        """Return the map of samples first <= i < last. The input of this map begins with the first sample that the
-        result needs."""
+        """Return the map of samples first <= i < last. The input of the returned map begins with the first sample that
+        these samples need."""
         low, high = self.low[first:last], self.high[first:last]
         start, stop = int(low[0]), int(high.max()) + 1
         return AxisMap(stop - start, low - start, high - start, self.weight[first:last])
@@ -279,8 +280,8 @@ class Interpolator:
         return result
 
     def _rows_of_block(self, itemsize: int) -> int:
-        """Return the number of rows of the result that fit into BLOCK_BYTES together with the rows of the input that
-        they need."""
+        """Return a number of rows of the result. These rows fit into BLOCK_BYTES together with the rows of the input
+        from which they are computed."""
         _, down, across = self._maps
         cells = max(len(across), across.size * -(-down.size // len(down)))
         return max(1, BLOCK_BYTES // (cells * itemsize))

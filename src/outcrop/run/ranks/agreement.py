@@ -19,7 +19,7 @@ while they compute the next pass, and only the first write of this pass waits:
     4   The first write of the next pass waits until step 3 is complete (`Agreement.wait`). After the last pass, the run
         waits for step 3 before it ends.
 
-If a rank is killed, all ranks end, and at the next start they call `agree`:
+If a rank is killed, all ranks end. At the next start, all ranks call `agree`:
 
     killed                               generations on disk            at the next start
     in the pass, in step 1               all g - 1                      all repeat the pass
@@ -27,8 +27,9 @@ If a rank is killed, all ranks end, and at the next start they call `agree`:
     after step 2 of all ranks            all g                          all continue from g
 
 In the second case of this table, some of the ranks at g may already compute the next pass. These ranks have not written
-over g - 1. They cannot commit g + 1, because step 3 never completes. So the generations of two ranks differ by at most
-one. An assignment of new values is committed by the same steps, but all ranks wait until step 3 is complete."""
+over g - 1. These ranks also cannot commit g + 1, because step 3 never completes. So the generations of two ranks differ
+by at most one. An assignment of new values is committed in the same way. But after the assignment, all ranks wait until
+step 3 is complete."""
 
 from __future__ import annotations
 
@@ -40,9 +41,9 @@ from outcrop.run.ranks.group import RankGroup
 
 
 def agree(group: RankGroup, state: State) -> None:
-    """Compare the committed generations of all ranks. If they differ, all ranks go back to the lowest of these
-    generations. This process must hold the lock of its part. Raises StorageError on all ranks if a rank cannot go back,
-    and CommunicationError if a rank is gone."""
+    """Compare the committed generations of all ranks. If the generations differ, all ranks go back to the lowest of
+    these generations. This process must hold the lock of its part. Raises StorageError on all ranks if a rank cannot go
+    back, and CommunicationError if a rank is gone."""
     generations = group.allgather(state.manifest.generation)
     least = min(generations)
     if least < max(generations):

@@ -4,8 +4,8 @@
     rank-1  | rows 32 .. 63 |  ──►  whole.oc  | rows 0 .. 63 |       a few planes at a time
     rank-2  | ...           |
 
-The result is a run of one process at the same step, which can be continued, shown and verified like any other run.
-It has the traces, norms and snapshots of all parts. The parts do not change.
+The result is a run of one process at the same step, which can be continued, shown and verified like any other run. The
+new run has the traces, norms and snapshots of all parts. The parts do not change.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
         first = parts[0].manifest
         moved = MovedRecords(first, definitions.samplings, cuts_of(description), 0)
         sums = moved.write(state, {rank: moved.blocks(part) for rank, part in enumerate(parts)})
-        state.commit(first.step, names, sums=sums)  # one rename makes the whole run valid, at the step of its parts
+        state.commit(first.step, names, sums=sums)  # one rename makes the new run valid, at the step of the parts
         state.change(ranges=first.ranges)
         return state
 

@@ -10,10 +10,10 @@ random token to all ranks. Each other rank then connects to rank 0:
                                 failed    "I have failed"                    to rank 0
                                 end       who has failed or gone             from rank 0
 
-Each rank has a thread that reads these messages, the watcher. When a process is killed, the system closes its socket,
-and rank 0 notices this. Rank 0 also notices if a rank has sent nothing for SILENT_SECONDS. In both cases, rank 0 tells
-all other ranks which rank is gone. Each rank then calls the functions that were registered with `watching`. These
-functions stop the pass of the rank. If rank 0 is killed, each other rank notices this itself.
+On each rank, a thread reads these messages. This thread is called the watcher. When a process is killed, the system
+closes its socket, and rank 0 notices this. Rank 0 also notices if a rank has sent nothing for SILENT_SECONDS. In both
+cases, rank 0 tells all other ranks which rank is gone. Each rank then calls the functions that were registered with
+`watching`. These functions stop the pass of the rank. If rank 0 is killed, each other rank notices this itself.
 
 A group that has ended cannot be used again. The program ends, and the next start continues from the last generation
 that all ranks have committed (agreement.py).
@@ -109,9 +109,9 @@ class RankGroup:
         self.rank, self.size = rank, size
         self._changed = threading.Condition()
         self._round, self._token = 0, ""
-        self._values: dict[int, dict[int, Any]] = {}  # only on rank 0: the value of each rank, for each round
+        self._values: dict[int, dict[int, Any]] = {}  # only on rank 0: the values of the ranks, for each `_round`
         self._results: dict[int, list[Any]] = {}
-        self._lost: dict[int, set[int]] = {}  # only on rank 0: for each rank, ranks that lost the link to it
+        self._lost: dict[int, set[int]] = {}  # only on rank 0: for each rank, the ranks that lost their link to it
         self._judge_at = float("inf")
         self._end: End | None = None
         self._is_ending = False
@@ -170,7 +170,7 @@ class RankGroup:
 
     def fail(self, text: str, is_interrupt: bool = False) -> None:
         """End the group, because this rank has failed. The other ranks raise CommunicationError with `text`, or
-        InterruptedRun."""
+        InterruptedRun if `is_interrupt` is true."""
         end = End(self.rank, text, not is_interrupt, is_interrupt)
         if self.rank:
             self._send(0, {"kind": "failed", **vars(end)})
@@ -434,7 +434,8 @@ class RankGroup:
 
     def _judge(self, now: float) -> None:
         """If links are broken and no other reason is known after JUDGE_SECONDS, find the rank that is gone. A rank that
-        has reported a broken link is not gone. Its other links are broken only because it has closed them."""
+        has reported a broken link is not gone. The other links of this rank are broken only because the rank itself has
+        closed these links."""
         with self._changed:
             if now < self._judge_at or self._end is not None:
                 return
@@ -448,7 +449,7 @@ class RankGroup:
             if self._is_ending:
                 return
             self._is_ending = True
-        if self.rank == 0:  # this is done first, because the program may end as soon as it knows the reason
+        if self.rank == 0:  # sent before `_end` is set, because this process may end as soon as `_end` is set
             self._send_all({"kind": "end", **vars(end)})
         with self._changed:
             self._end = end

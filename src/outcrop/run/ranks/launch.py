@@ -36,10 +36,10 @@ def started_ranks() -> int:
 def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
     """Return the group of all ranks, or None if this process runs alone.
 
-    `ranks` is "auto", the number of ranks, or (py, pz), the numbers of parts along y and z. With 1, this process runs
-    alone, even under a launcher. `comm` is None, an mpi4py communicator or a `RankGroup`. A process joins the ranks of
-    a communicator only once. Raises InputError for other values, and for another number of ranks than the launcher has
-    started. Also raises InputError if mpi4py is missing, or belongs to another MPI than the launcher."""
+    `ranks` is "auto", the number of ranks, or (py, pz), the numbers of parts along y and z. If `ranks` is 1, this
+    process runs alone, even under a launcher. `comm` is None, an mpi4py communicator or a `RankGroup`. A process joins
+    the ranks of a communicator only once. Raises InputError for other values, and for another number of ranks than the
+    launcher has started. Also raises InputError if mpi4py is missing, or belongs to another MPI than the launcher."""
     if isinstance(comm, RankGroup):
         return _checked(ranks, comm)
     if comm is None and started_ranks() == 1:
@@ -130,7 +130,7 @@ def _import_mpi() -> Any:
 
 
 def _leave() -> None:
-    """Leave all groups at the end of the program. If a rank is gone, limit the time that MPI waits for it."""
+    """Leave all groups at the end of the program. If a rank is gone, limit the time that MPI waits for this rank."""
     for _, group in _groups:
         if group.end is not None:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)

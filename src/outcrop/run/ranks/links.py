@@ -18,8 +18,8 @@ A stream connects any two ranks, outside of passes: for reads of the whole grid,
 
 Each rank knows the requests of all ranks, so the sender and the receiver both know which streams they need. Rows go
 directly from the rank that has them to the rank that needs them, and not through rank 0. A stream can end too early for
-one of three reasons. If the sender has failed, it reports its error (`end_together`). If the receiver has failed, it
-closes the stream. Otherwise a rank is gone, and the group finds this rank.
+one of three reasons. If the sender has failed, the sender reports its error (`end_together`). If the receiver has
+failed, the receiver closes the stream. Otherwise a rank is gone, and the group finds this rank.
 
 The acquisition of a part exchanges values with other ranks (`RankPeers`):
 
@@ -74,9 +74,9 @@ SECONDS_TO_ANSWER = 5.0
 
 @contextlib.contextmanager
 def linked(group: RankGroup, neighbours: Sequence[int | None]) -> Iterator[tuple[Link | None, ...]]:
-    """Connect all neighbours. `neighbours` has the neighbours of this rank in the order of SIDES. It has None for a
-    side without a neighbour. Yield the links to these neighbours. At the end, the links are closed. All ranks must call
-    this function together. Raises CommunicationError if a neighbour cannot be reached."""
+    """Connect all neighbours. `neighbours` has the neighbours of this rank in the order of SIDES. For a side without a
+    neighbour, the entry is None. Yield the links to these neighbours. At the end, the links are closed. All ranks must
+    call this function together. Raises CommunicationError if a neighbour cannot be reached."""
     token = hmac.new(group.token.encode(), b"links", hashlib.sha256).hexdigest()
     lower = [one for one in neighbours[::2] if one is not None]
     with contextlib.ExitStack() as stack:
@@ -146,7 +146,7 @@ def _require_time(group: RankGroup, name: str, deadline: float, reason: str) -> 
 
 def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
     """Connect each rank to the ranks with the next lower and the next higher number. Measure all these links at the
-    same time, in about 0.1 s. The result is the rate of the slowest link, and is the same on all ranks. All ranks must
+    same time, in about 0.1 s. The result has the rate of the slowest link, and is the same on all ranks. All ranks must
     call this function together.
 
     If `is_wanted` is False on all ranks, nothing is measured, and the result has the assumed figures. If a link gives
@@ -175,8 +175,8 @@ def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
 
 
 def _round_trip(connection: socket.socket, begins: int) -> float:
-    """Send a byte to the neighbour and back several times. Return the median time in seconds. The end that only answers
-    returns 0."""
+    """Send a byte to the neighbour and back several times. If this rank sends first (`begins`), return the median time
+    in seconds. If this rank only answers, return 0."""
     times = []
     with contextlib.suppress(OSError, EOFError):  # if the neighbour is gone, the group reports this
         for _ in range(ROUND_TRIPS):
@@ -200,8 +200,8 @@ def _send(connection: socket.socket) -> None:
 
 
 def _receive(connection: socket.socket) -> float:
-    """Receive until the end of the stream. Return the bytes per second of the second half of all bytes, because TCP
-    begins slowly. Return 0 if too few bytes were received."""
+    """Receive until the end of the stream. Return the rate, in bytes per second, at which the second half of all bytes
+    was received. The first half is not used, because TCP begins slowly. Return 0 if too few bytes were received."""
     buffer, counts, times = bytearray(PIECE_BYTES), [0], [time.perf_counter()]
     with contextlib.suppress(OSError):
         while part := connection.recv_into(buffer):
@@ -238,14 +238,15 @@ class RowStream:
 def streams(
     group: RankGroup, sources: Sequence[int], targets: Mapping[int, Blocks], at_once: int
 ) -> Iterator[Callable[[int], RowStream]]:
-    """Yield a function that connects this rank to one of `sources`, the ranks from which it receives. `targets` is a
-    dictionary from the number of a rank to the blocks for this rank. While the body of the `with` runs, other threads
-    send these blocks. At most `at_once` streams are sent at the same time. If a rank connects to several sources before
-    it receives, each sender needs a thread for each stream.
+    """Yield a function that connects this rank to one of `sources`, the ranks from which this rank receives. `targets`
+    has a key for each rank to which this rank sends. The value is a function that yields the blocks for the other rank.
+    While the body of the `with` runs, other threads send these blocks. At most `at_once` streams are sent at the same
+    time. If ranks connect to several sources before they receive, `at_once` must be at least the number of targets, so
+    that each stream has its own thread.
 
-    All ranks must call this function together, with the same streams. The `with` ends when this rank has sent
-    everything. Raises the error of the first stream that this rank cannot send, and EOFError. The caller must then call
-    `end_together`."""
+    All ranks must call this function together, and the arguments of all ranks must describe the same streams. The
+    `with` ends when this rank has sent everything. Raises the error of the first stream that this rank cannot send, and
+    EOFError. The caller must then call `end_together`."""
     token = hmac.new(group.token.encode(), b"rows", hashlib.sha256).hexdigest()
     with contextlib.ExitStack() as stack:
         sender = _Sender(token, targets, at_once)
@@ -254,7 +255,7 @@ def streams(
         def open_stream(rank: int) -> RowStream:
             deadline = time.monotonic() + JOIN_SECONDS
             opened[rank] = _connected(group, addresses[rank], token, f"rank {rank}", deadline)
-            if group.end is not None:  # `stop` may have been called before it could see this connection
+            if group.end is not None:  # `stop` may have been called before this connection was in `opened`
                 _shut(opened[rank])
             return RowStream(opened[rank], rank)
 
@@ -286,7 +287,7 @@ def streams(
 
 def end_together(group: RankGroup, failure: Exception | None) -> None:
     """End a collective call on all ranks. `failure` is the error of this rank, EOFError if a stream has ended early, or
-    None. If a rank has an error, raise it on all ranks. If a rank is gone, raise CommunicationError."""
+    None. If a rank has an error, raise this error on all ranks. If a rank is gone, raise CommunicationError."""
     with group.together():
         if failure is not None and not isinstance(failure, EOFError):
             raise failure
@@ -346,7 +347,7 @@ class _Sender:
                 connection, rank = self._listener.accept(time.monotonic() + POLL_SECONDS)
                 waiting.discard(rank)
                 self._open.add(connection)
-                if self._is_stopped:  # `stop` may have been called before it could see this connection
+                if self._is_stopped:  # `stop` may have been called before this connection was in `_open`
                     _shut(connection)
                 self._pool.submit(self._send, connection, self._targets[rank])
 
@@ -374,7 +375,8 @@ def _shut(connection: socket.socket) -> None:
 
 
 class RankPeers:
-    """The other ranks in `group`. `links` are the links to the neighbours at all SIDES, which only `pass_up` needs."""
+    """The other ranks in `group`. `links` has the links to the neighbours at all SIDES. Only `pass_up` needs these
+    links."""
 
     def __init__(self, group: RankGroup, links: tuple[_core.Link | None, ...] = (None,) * len(SIDES)) -> None:
         self._group, self._links = group, links
@@ -396,8 +398,9 @@ class RankPeers:
         return [bytes(one) for one in found]
 
     def pass_up(self, sent: NDArray[np.float64], received: NDArray[np.float64], along_z: bool = False) -> None:
-        """Send an array to the neighbour above, and fill the other array from the neighbour below, along y or along z.
-        Empty arrays are not transferred. Raises CommunicationError, CorruptionError or InterruptedRun."""
+        """Send the array `sent` to the neighbour above, and fill the array `received` with values from the neighbour
+        below, along y or along z. Empty arrays are not transferred. Raises CommunicationError, CorruptionError or
+        InterruptedRun."""
         low, high = self._links[BELOW:] if along_z else self._links[:BELOW]
         with ThreadPoolExecutor(1) as other:  # another thread sends, because in a ring all ranks send at the same time
             sending = None

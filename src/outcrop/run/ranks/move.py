@@ -23,7 +23,8 @@ between run.oc and its subdirectories whole.moving and whole.moved. The run is v
     leaves    run.oc/manifest.json ──► run.oc/whole.moved/manifest.json      one rename; the other files stay in run.oc
     arrives   run.oc/whole.moving/u, .u.0, ... ──► run.oc/                   and manifest.json at last
 
-The Zarr group of the old parts has the same names (shared.py), so it is removed before a run of one process arrives.
+The Zarr group of the old parts has files with the same names (shared.py). So the group is removed before a run of one
+process arrives.
 
 At each start, the ranks look for names that end in .moving or .moved (`settle`). If a complete set of new parts exists,
 the ranks complete the steps 3 to 5. Otherwise they remove the new parts. No step of the run is computed before this is
@@ -249,8 +250,9 @@ def _overlapping(first: Manifest, new: Description) -> list[int]:
 
 
 def _common_rows(first: Manifest, rank: int, rows: tuple[int, int]) -> tuple[slice, slice]:
-    """Return the rows that an old part and the new part `rows` have in common, counted from the first row of each
-    part."""
+    """Return the rows that an old part and the new part have in common, as two slices. The first slice counts rows from
+    the first row of the new part. The second slice counts rows from the first row of the old part. `rows` is the range
+    of rows of the new part."""
     begin, end = cells_of(first, rank)[1]
     low, high = max(begin, rows[0]), min(end, rows[1])
     return slice(low - rows[0], high - rows[0]), slice(low - begin, high - begin)
@@ -393,8 +395,8 @@ def _is_free(path: Path) -> bool:
 
 
 def _remove(place: PartPlace, end: str) -> None:
-    """Remove the part at a place. The manifest is removed last, because a later start needs it to remove the other
-    files. Files that do not belong to the part are kept."""
+    """Remove the part at a place. The manifest is removed last, because a later start needs the manifest to remove the
+    other files. Files that do not belong to the part are kept."""
     path = place.path(end)
     with os_errors_as(StorageError, f"cannot remove {path}", names_file=True), Directory.open(path) as directory:
         held = directory.hold()

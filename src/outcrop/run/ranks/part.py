@@ -207,7 +207,8 @@ def refuse_alone(manifest: Manifest, place: Path) -> None:
 class PartPlace:
     """The place of a part. `final` is the directory of the part. During a move, the name of the directory is `stem`
     followed by a suffix. `final` and `stem` are equal, except for a run of one process whose directory contains the
-    names with a suffix. `may_be_whole` and `may_be_part` say whether a whole run or a part can be at this place."""
+    directories with a suffix. `may_be_whole` and `may_be_part` say whether a whole run or a part can be at this place.
+    """
 
     final: Path
     stem: Path

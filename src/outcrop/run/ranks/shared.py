@@ -9,9 +9,9 @@
 
 The group contains only links and metadata, and Outcrop itself does not read the group. In Zarr, all chunks have the
 same number of rows, and only the last chunk can end beyond the array. So the group exists only if all parts have the
-same number of rows. Only the last part may have fewer rows (plan/ranks.py). There is a similar condition for the
-snapshots of a box. All parts that have rows of the box must have the same number of these rows. Only the last of these
-parts may have fewer rows.
+same number of rows, except that the last part may have fewer rows (plan/ranks.py). There is a similar condition for the
+snapshots of a box, for the parts that have rows of the box. All these parts must have the same number of rows of the
+box, except that the last of these parts may have fewer.
 
 Each array has two copies on disk, and generation g is in the same copy in all parts. When all ranks have committed g,
 rank 0 changes the links, so that they point to this copy. Ranks overwrite g - 1 only after this change (agreement.py).
@@ -209,7 +209,7 @@ class SharedGroup:
 
     def _clear(self, directory: Directory, name: str, keep: Collection[str]) -> None:
         """If `name` is a folder of a Zarr group of parts, remove all files that are not in `keep` from the folder. If
-        `name` is a link of such a group, remove the link if it is no longer needed."""
+        `name` is a link of such a group, remove the link if the new group does not need this link."""
         is_link = _leads(directory, name) is not None
         if not self._is_own(directory, name, is_link):
             return
@@ -224,7 +224,7 @@ class SharedGroup:
 def will_share(group: RankGroup, place: Path) -> bool:
     """Predict whether all ranks will see the same directory above `place`, the directory of this rank. Return True if
     all ranks are on one node, or if the directory is on a network file system. The directories need not exist yet.
-    After they have been made, `share` compares them. All ranks must call this function together."""
+    After the directories have been made, `share` compares them. All ranks must call this function together."""
     place = place.absolute()
     root = str(place.parent) if place.name == f"rank-{group.rank}" else ""
     every = group.allgather([root, mount_of(nearest_existing(place)).type in NETWORK])
@@ -234,7 +234,7 @@ def will_share(group: RankGroup, place: Path) -> bool:
 
 def share(group: RankGroup, state: State) -> None:
     """If all ranks see the same directory above their parts, make this directory one Zarr group. Update the group after
-    each commit of all ranks. If the parts do not fit a group, remove the group of earlier parts. All ranks must call
+    each commit of all ranks. If the parts cannot form a group, remove the group of earlier parts. All ranks must call
     this function together."""
     manifest, root = state.manifest, state.path.parent
     identity = group.allgather(manifest.identity if group.rank == 0 else None)[0]

@@ -4,7 +4,7 @@
     GroupView   each rank reads its own rows on its own disk, and gets other rows from the ranks that have them
 
 `PartsSnapshots` reads snapshots with one process, and `GroupSnapshots` reads snapshots with all ranks. All four classes
-read only the selected cells. They need memory for these cells and for a group of planes of one part.
+read only the selected cells. The classes need memory for these cells, and for a group of planes of one part.
 
 After an interruption, parts can have different generations, g and g + 1. The parts with g + 1 still have g in their
 other copies, so `PartsView` reads the state of generation g (agreement.py).
@@ -70,7 +70,7 @@ class Selection(NamedTuple):
 
 
 def _places(chosen: range, ends: tuple[int, int]) -> range:
-    """Return the positions in `chosen` of the numbers ends[0] <= n < ends[1]."""
+    """Return the range of positions in `chosen` at which `chosen` has a number n with ends[0] <= n < ends[1]."""
     up = chosen if chosen.step > 0 else chosen[::-1]
     first, end = (min(max(-((up.start - edge) // up.step), 0), len(up)) for edge in ends)
     return range(first, end) if chosen.step > 0 else range(len(up) - end, len(up) - first)
@@ -94,7 +94,7 @@ def read_rows(state: State, name: str, chosen: Selection) -> Iterator[NDArray[np
 
 
 def _as_slice(chosen: range, first: int = 0) -> slice:
-    """Return the slice that selects `chosen`, in an array that begins at position `first`."""
+    """Convert the positions `chosen` to a slice of an array whose first entry has the position `first`."""
     end = chosen.stop - first
     return slice(chosen.start - first, end if end >= 0 else None, chosen.step)
 
@@ -345,8 +345,8 @@ class _Request(NamedTuple):
         return [self.name, None if self.times is None else [self.times.start, self.times.stop, self.times.step], *ends]
 
     def empty(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return an uninitialised array for the cells. It has the planes of all snapshots, one snapshot after the
-        other."""
+        """Return an uninitialised array for the cells. If the cells are cells of snapshots, the first axis has the
+        planes of all these snapshots, one snapshot after the other."""
         planes, rows, cells = self.chosen.shape
         return np.empty((planes * (1 if self.times is None else len(self.times)), rows, cells), dtype)
 
@@ -379,7 +379,7 @@ class _Request(NamedTuple):
         planes, places = self.places(manifest, manifest.planes, manifest.rows)
         if not places:
             return
-        # the planes and rows of the part are counted from its first value in the box
+        # in the files of the part, planes and rows are counted from the first value of the box that the part has
         low, first = entry.values_in(0, manifest.planes)[0], entry.values_in(1, manifest.rows)[0]
         cells = _as_slice(self.chosen.y[places.start : places.stop], first), _as_slice(self.chosen.x)
         numbers = entry.numbers(manifest.step)
@@ -394,8 +394,8 @@ class _Request(NamedTuple):
 
 
 class GroupView(WholeView):
-    """The committed values of an array of the whole grid. All ranks of `group` read them together. `state` is the state
-    of the part of this rank."""
+    """The committed values of an array of the whole grid. All ranks of `group` read these values together. `state` is
+    the state of the part of this rank."""
 
     def __init__(self, group: RankGroup, state: State, name: str) -> None:
         super().__init__(state.manifest, name)
@@ -420,8 +420,8 @@ class GroupView(WholeView):
 
 
 class GroupSnapshots(SnapshotView):
-    """The snapshots of one field in the whole box. All ranks of `group` read them together. `state` is the state of the
-    part of this rank."""
+    """The snapshots of one field in the whole box. All ranks of `group` read these snapshots together. `state` is the
+    state of the part of this rank."""
 
     def __init__(self, group: RankGroup, state: State, entry: SnapshotsEntry, field: str) -> None:
         super().__init__(state, entry, field)

@@ -91,8 +91,9 @@ class Listener:
         }  # fmt: skip
 
     def accept(self, deadline: float) -> tuple[socket.socket, int]:
-        """Return a connection and the number of its rank. Connections without proof are closed. Raises TimeoutError at
-        the time `deadline` of `time.monotonic`."""
+        """Accept a connection, and return it with the number of the rank at its other end. If the other end does not
+        prove that it knows the token, the connection is closed. Raises TimeoutError at the time `deadline` of
+        `time.monotonic`."""
         for one in (self._near, self._far):
             one.setblocking(False)
         while time.monotonic() < deadline:

@@ -117,7 +117,8 @@ class ReadField:
 
 @dataclass(frozen=True)
 class ReadSnapshots:
-    """A function that reads selected cells of the first `count` snapshots `name`, such as "side/u"."""
+    """A function that reads selected cells of snapshots. `name` is the name of the snapshots, such as "side/u". Only
+    the first `count` snapshots can be read."""
 
     run: OpenedRun
     name: str
@@ -134,9 +135,8 @@ class ReadSnapshots:
 
 @dataclass(frozen=True)
 class Variable:
-    """An array with named axes. `read` returns the values that an index selects. `unit_axes` is the number of axes,
-    counted from the last axis, that `blocks` does not divide. `check` raises CorruptionError if stored values that
-    `read` does not test are damaged."""
+    """An array with named axes. `read` returns the values that an index selects. `blocks` does not divide the last
+    `unit_axes` axes. `check` raises CorruptionError if stored values that `read` does not test are damaged."""
 
     name: str
     axes: tuple[str, ...]
@@ -152,8 +152,8 @@ class Variable:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def blocks(self, max_bytes: int = BLOCK_BYTES) -> Iterator[tuple[Index, NDArray[Any]]]:
-        """Yield all values in parts, in C order, each with its index. A part has at most `max_bytes`, or is one
-        unit."""
+        """Yield all values in parts, in C order, each with its index. A part has at most `max_bytes` bytes, or is one
+        unit: the values along the last `unit_axes` axes."""
         for index in block_indices(self.shape, self.dtype.itemsize, self.unit_axes, max_bytes):
             yield index, self.read_checked(index)
 
@@ -231,7 +231,7 @@ class ResultGroup:
 @contextmanager
 def held(run: OpenedRun) -> Iterator[OpenedRun]:
     """Lock a run, so that no process can change it, and yield the run, opened again. Raises InputError if a process is
-    running it."""
+    executing the run."""
     with ExitStack() as stack:
         for state in run.states:
             stack.enter_context(state.locked(shared=True))

@@ -65,11 +65,11 @@ def export(
     """Write results of a run to `target`: a file, a folder, or the URL of an object store.
 
     `run` is a directory, a device, the directory of all parts of several ranks, or a simulation. `format` is "netcdf",
-    "hdf5", "vtk" or "zarr". By default, the ending of `target` decides. A URL such as "s3://bucket/run" means "zarr".
-    `fields` are the names of arrays of the committed state, by default all fields. If the list is empty, no fields are
-    written. `snapshots` names snapshots: "all", "u", "side" or "side/u". If `traces` is true, the traces are written
-    with the positions of the receivers. If `norms` is true, the norms are written. If `sources` is true, the sources
-    are written with their positions.
+    "hdf5", "vtk" or "zarr". By default, the ending of `target` determines the format. A URL such as "s3://bucket/run"
+    means "zarr". `fields` are the names of arrays of the committed state, by default all fields. If the list is empty,
+    no fields are written. `snapshots` names snapshots: "all", "u", "side" or "side/u". If `traces` is true, the traces
+    are written with the positions of the receivers. If `norms` is true, the norms are written. If `sources` is true,
+    the sources are written with their positions.
 
     An HDF5 file is a view if possible: it shows the files of the run, and has copies only of traces, norms and sources.
     If `copy` is true, the HDF5 file has copies of all values. A VTK image (.vti) has fields, a VTK collection (.pvd)
@@ -77,8 +77,8 @@ def export(
     fsspec for the object store. `progress(done, whole)` is called with numbers of bytes.
 
     Values are copied in groups of planes, so the memory does not grow with the grid. Checksums are tested. The file
-    gets its name when it is complete. An existing file is replaced only if `force` is true. Raises InputError for wrong
-    arguments and if a package is missing. In both cases, nothing was written. Raises CorruptionError for damaged
+    gets its name when the file is complete. An existing file is replaced only if `force` is true. Raises InputError for
+    wrong arguments and if a package is missing. In both cases, nothing was written. Raises CorruptionError for damaged
     values, and StorageError if the target cannot be written."""
     if isinstance(target, str) and target.startswith("file://"):
         target = url2pathname(target.removeprefix("file://"))

@@ -4,14 +4,16 @@ A copy has contiguous datasets, so values are written in the order of the planes
 memory.
 
 A view has no values of its own. Each plane of the run is a record with padding, checksum and seal (run/disk/layout.py).
-A dataset of raw bytes lies on each shard of an array (external storage of HDF5). A virtual dataset selects the cells:
+For each shard of an array, the view has a dataset of raw bytes, whose bytes are in the shard (external storage of
+HDF5). A virtual dataset selects the cells from these datasets:
 
     /u (nz, ny, nx)            virtual: rows at distances of the pitch, in each record
     /.records/u/0 (nz, rec)    external: run.oc/u/c/0/0/0, from byte 0 on
 
-The file names the shards through the link run.oc/u, so it always shows the copy of the last commit. Checksums are not
-tested when a view is read. Snapshots have no padding, but a dataset can name only a limited number of external files.
-Therefore they are also virtual datasets over several datasets. Traces, norms and sources are copied.
+The file names the shards through the link run.oc/u, so the view always shows the copy of the last commit. Checksums are
+not tested when a view is read. Snapshots have no padding, but a dataset can name only a limited number of external
+files. Therefore the view shows snapshots by virtual datasets, too, which join several datasets. Traces, norms and
+sources are copied.
 
 Format: HDF5 File Format Specification 3.0, "External Data Files" and "Virtual Dataset".
 """
@@ -85,8 +87,8 @@ def write_hdf5(path: Path, groups: Sequence[ResultGroup], advance: Advance) -> N
 
 
 def write_view(path: Path, run: OpenedRun, groups: Sequence[ResultGroup], advance: Advance) -> None:
-    """Write an HDF5 file whose datasets show the files of a run. `why_no_view` must be "". Raises the errors of
-    `write_netcdf`."""
+    """Write an HDF5 file whose datasets show the files of a run. Before this call, `why_no_view` must have returned "".
+    Raises the errors of `write_netcdf`."""
     with _errors_of(path), _package().File(path, "w") as file, _room_to_close(path):
         file.attrs["view_of"] = str(run.path.absolute())
         for group in groups:
@@ -140,7 +142,7 @@ def _errors_of(path: Path) -> Iterator[None]:
     try:
         yield
     except (OutcropError, OSError, MemoryError) as error:
-        if reason := re.search(r"error message = '([^']*)'", str(error)):  # in a long text of HDF5
+        if reason := re.search(r"error message = '([^']*)'", str(error)):  # a part of HDF5's long text
             raise StorageError(f"{path.name} cannot be written: {reason[1]}") from None
         if isinstance(error, OSError) and error.strerror is None:  # h5py sets only the message
             raise StorageError(f"{path.name} cannot be written: {error}") from None
@@ -219,7 +221,7 @@ def _view_of_field(file: Any, run: OpenedRun, node: Any, variable: Variable) -> 
             files = [(_shard_path(state, variable.name, shard), 0, records * own.record_bytes)]
             file.create_dataset(source, (records, cells), variable.dtype, external=files)
             raw = h5py.VirtualSource(".", source, shape=(records, cells))
-            low = first_plane + shard * own.shard_planes  # the plane of the first record in the whole array
+            low = first_plane + shard * own.shard_planes  # the first plane of the shard, counted in the whole array
             if len(variable.shape) == 1:
                 layout[:] = raw[0, pads[0] : pads[0] + variable.shape[0]]
                 continue

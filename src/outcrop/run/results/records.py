@@ -53,7 +53,8 @@ _NEAR = 1e-9
 
 @dataclass(frozen=True)
 class ReadTrace:
-    """A function that reads selected values of the trace `name`. It does not test the checksum of the trace."""
+    """A function that reads selected values of the trace `name`. The function does not test the checksum of the trace.
+    """
 
     run: OpenedRun
     name: str
@@ -90,7 +91,8 @@ class _CheckTrace:
 
 @dataclass(frozen=True)
 class ReadNorms:
-    """A function that reads one column of the norms of a field, up to row `count`. It tests the checksum."""
+    """A function that reads one column of the norms of a field, up to row `count`. The function tests the checksum of
+    the norms."""
 
     run: OpenedRun
     field: str
@@ -103,7 +105,8 @@ class ReadNorms:
 
 @dataclass(frozen=True)
 class ReadSource:
-    """A function that reads selected values of source `number`. It does not test the checksum of the values."""
+    """A function that reads selected values of source `number`. The function does not test the checksum of the values.
+    """
 
     run: OpenedRun
     number: int
@@ -127,7 +130,7 @@ class _CheckSource:
 def traces_group(run: OpenedRun) -> ResultGroup:
     """Return the group of all traces. The coordinate `step` of the first row is 1. For Devito's equations, it is the
     number of the row in `.data` of Devito's receivers. Raises InputError if the run has no
-    receivers, and CorruptionError if the file with their points is damaged."""
+    receivers, and CorruptionError if the file with the points of the receivers is damaged."""
     manifest = run.manifest
     if not manifest.taps.traces:
         raise InputError(f"{run.path} has no traces, because it has no receivers; leave them out")

@@ -4,8 +4,8 @@
     .result.nc.partial/result.nc   ──► fsync ──► rename to result.nc ──► fsync folder
 
 If the process is killed, the folder .result.nc.partial remains, and the name result.nc is not used. The next export to
-the same name removes this folder. The lock of a killed process is free, so the folder of another process is not
-removed.
+the same name removes this folder. When a process is killed, the system releases its lock. So an export removes only
+folders without a lock, and keeps the folder of a process that still writes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def require_room(folder: Path, needed_bytes: int) -> None:
 @contextlib.contextmanager
 def new_target(target: Path, force: bool, is_folder: bool = False) -> Iterator[Path]:
     """Yield the path at which the body of the `with` makes the file or the folder. If the body ends without an error,
-    the result gets the name `target`. Otherwise it is removed. Raises InputError and StorageError."""
+    the result gets the name `target`. Otherwise, the result is removed. Raises InputError and StorageError."""
     check_target(target, force, is_folder)
     parent = target.absolute().parent
     with (
@@ -92,7 +92,7 @@ def _partial_folder(folder: Path) -> Iterator[Path]:
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # another export has removed it
+            continue  # another export has removed the folder
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -138,7 +138,7 @@ def _publish(made: Path, target: Path, force: bool, is_folder: bool) -> None:
     check_target(target, force, is_folder)
     if is_folder:
         if os.path.lexists(target):
-            os.rename(target, made.with_name(f"{made.name}.old"))  # it is removed with the partial folder
+            os.rename(target, made.with_name(f"{made.name}.old"))  # this folder is removed with the partial folder
         os.rename(made, target)
         return
     if not force:

@@ -5,8 +5,9 @@
     movie.pvd.images/     0000000.vti, 0000001.vti, ...
     points.vtp            positions of receivers and sources
 
-An image begins with a description in XML. The values follow as raw bytes, each array after its number of bytes, so
-files of any size are written plane by plane. The step and the time are arrays of field data.
+An image begins with a description in XML. The values follow as raw bytes. Each array begins with its number of bytes,
+which is known before the values are read. So files of any size are written plane by plane. The step and the time are
+arrays of field data.
 
 Format: VTK File Formats (VTK User's Guide, Kitware 2010, pages 487 to 497), appended data with encoding "raw" and
 header_type UInt64.
@@ -166,9 +167,9 @@ def _field_data(numbers: dict[str, Any]) -> Iterator[str]:
 
 
 def _along(coordinates: Sequence[Coordinate], axis: str) -> tuple[float, float]:
-    """Return the first coordinate along an axis, and the distance between two cells. The last value is not used if
-    there are more than two values, because the last group of cells of a coarse snapshot can be smaller than the other
-    groups."""
+    """Return the first coordinate along an axis, and the distance between two cells. If there are more than two values,
+    the last value is not used. The reason is that the last group of cells of a coarse snapshot can be smaller, so that
+    its centre is nearer to the previous centre."""
     for one in coordinates:
         if one.name == axis:
             values = one.values if len(one.values) < 3 else one.values[:-1]

@@ -53,8 +53,8 @@ class OutcropBackend(BackendEntrypoint):
     def open_groups_as_dict(
         self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None
     ) -> dict[str, xarray.Dataset]:
-        """Return a dictionary with all groups, for `xr.open_groups`. The groups have different boxes of cells, so they
-        do not form a tree of xarray, whose groups must fit to their parents."""
+        """Return a dictionary with all groups, for `xr.open_groups`. The groups have different boxes of cells. So they
+        do not form a tree of xarray, in which each group must fit its parent."""
         run, dropped = open_results(filename_or_obj), set(drop_variables or ())
         return {f"/{path}": _dataset(group_at(run, path), dropped) for path in ("", *group_paths(run))}
 

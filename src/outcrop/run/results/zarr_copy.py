@@ -5,8 +5,8 @@
     PREFIX/u/c/S/0/0
     PREFIX/zarr.json            written last, with the metadata of all arrays: without it, PREFIX is not a Zarr group
 
-An object store has no rename, so an export that was killed leaves objects, but no group. fsspec accesses object stores.
-The package that fsspec needs depends on the store, such as s3fs for s3://.
+An object store cannot rename objects, so an export that was killed leaves objects, but no complete group. fsspec
+accesses object stores. The package that fsspec needs depends on the store, such as s3fs for s3://.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ namespace {
 constexpr std::uint64_t page = AlignedMemory::page_bytes;
 
 // Adds a part of an extent to `regions`. The part begins at offset `file` of the file, and consists of all repetitions
-// of dim `level`. If the gaps between repetitions have at least `gap_bytes` bytes, the function adds each repetition
-// separately. If the gaps are smaller, or if there would be too many regions, it adds the whole part as one region.
+// of dim `level`. The function adds the whole part as one region in two cases: the gaps between repetitions have fewer
+// than `gap_bytes` bytes, or there would be too many regions. Otherwise it adds each repetition separately.
 void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
            std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});
@@ -128,8 +128,8 @@ Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes) {
         end_round();
         continue;
       }
-      // The offset of the range within a page is the same in the buffer and in the file. So a full buffer ends at a
-      // page boundary of the file.
+      // The start of the range has the same offset from a page boundary in the buffer and in the file. So a full buffer
+      // ends at a page boundary of the file.
       const std::uint64_t length = std::min(rest.bytes(), buffer_bytes - position);
       rounds.ranges.push_back({{rest.begin, rest.begin + length}, position});
       position += length;

@@ -12,8 +12,8 @@
 //     ranges of the domain   [──────────────]        [────]      [──────────────────────]
 //     rounds                 [   0   ][  1  .........  1  ][    2 ....  2  ][     3     ]
 //
-// The offset of a range within a page is the same in the buffer and in the file. So whole pages can be transferred
-// without the page cache. A round ends at a page boundary of the file, so no page belongs to two rounds.
+// The start of a range has the same offset from a page boundary in the buffer and in the file. So whole pages can be
+// transferred without the page cache. A round ends at a page boundary of the file, so no page belongs to two rounds.
 #pragma once
 
 #include <cstddef>
@@ -118,8 +118,8 @@ Election elect_by_bytes(const ElectionInputs &inputs);
 
 /// A special value of PlanOptions::own_run_bytes: the library chooses the value. The library chooses 64 KiB if all
 /// ranks are on one node and no number of aggregators is given. On one node, aggregators save little time. In all other
-/// cases, the library chooses 0, so ranks never perform their own I/O. The reason is that a file system that several
-/// nodes share is faster with few writers.
+/// cases, the library chooses 0, so ranks never perform their own I/O. The reason is that a shared file system is
+/// faster with few writers.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
 /// The options of a plan. All ranks must give the same options. Only the elements of `media` may differ between ranks.
@@ -154,7 +154,7 @@ struct PlanSummary {
   std::uint64_t buffer_bytes = 0;
   std::uint32_t buffers = 0;
   bool own = false;                 ///< true if each rank performs its own I/O
-  std::vector<std::string> places;  ///< for each tier, a line that says where this node's buffers on the tier are
+  std::vector<std::string> places;  ///< one line for each tier: the place of this node's buffers on the tier
   /// the reason why this rank cannot share memory with the other ranks of its node, or empty
   std::vector<std::string> notes;
 };

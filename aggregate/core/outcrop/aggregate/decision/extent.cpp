@@ -24,9 +24,9 @@ std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const cha
 std::uint64_t product(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, true, what); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, false, what); }
 
-// Reduces the number of dims. If there are no gaps between the blocks of the last dim, neither in the file nor in
-// memory, joins them to one longer block. If one stride describes the repetitions of two neighbouring dims, in the file
-// and in memory, joins the two dims.
+// Reduces the number of dims. If the blocks of the last dim have no gaps between them, neither in the file nor in
+// memory, joins these blocks into one longer block. If one stride describes the repetitions of two neighbouring dims,
+// in the file and in memory, joins the two dims.
 void join(Extent &extent) {
   while (!extent.dims.empty()) {
     const Dimension &inner = extent.dims.back();

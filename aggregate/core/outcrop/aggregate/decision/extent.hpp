@@ -125,8 +125,7 @@ inline Walk walk_of(const Extent &extent, const Range &clip) {
   return walk;
 }
 
-// Returns {first, last}. Only the repetitions from `first` up to but not including `last` of dim `level` can have bytes
-// in `walk.clip`.
+// Returns {first, last}. In dim `level`, only the repetitions first <= i < last can have bytes in `walk.clip`.
 inline std::array<std::uint64_t, 2> touched(const Walk &walk, std::size_t level, std::uint64_t file) {
   const Dimension &dim = walk.dims[level];
   const std::uint64_t inside = walk.spans[level + 1];
@@ -192,8 +191,8 @@ struct DeclaredExtent {
   Range hull;
 };
 
-/// The extents of all variables of a rank, sorted by their offsets in the file. In sorted extents, a search for the
-/// extents in a range is fast. In a message, the bytes are in the order of these extents (messages.cpp).
+/// The extents of all variables of a rank, sorted by their offsets in the file. Because the extents are sorted, the
+/// extents in a range are found quickly. In a message, the bytes are in the order of these extents (messages.cpp).
 class Pattern {
  public:
   Pattern() = default;
@@ -215,8 +214,8 @@ class Pattern {
       if (extents_[i].hull.end > range.begin) visit(extents_[i]);
   }
 
-  /// Returns a message for another rank that describes the extents with bytes in at least one of the ranges. The
-  /// message does not contain the places of the extents in memory.
+  /// Returns a message for another rank. The message describes the extents that have bytes in at least one of the
+  /// ranges. The message does not contain the places of the extents in memory.
   std::vector<std::uint64_t> serialised(std::span<const Range> ranges) const;
   static Pattern parsed(std::span<const std::uint64_t> words);
 
@@ -225,7 +224,7 @@ class Pattern {
   std::size_t first_in(const Range &range) const;
 
   std::vector<DeclaredExtent> extents_;
-  std::vector<std::uint64_t> ends_;  // element i is the maximum end of the hulls of extents 0 to i
+  std::vector<std::uint64_t> ends_;  // element i is the highest end among the hulls of extents 0 to i
   std::vector<std::uint64_t> memory_bytes_;
   std::uint64_t bytes_ = 0, blocks_ = 0;
 };

@@ -1,5 +1,5 @@
 // One-sided messages between ranks (RMA): receivers fetch messages from windows of the senders. Fetches do not work
-// with some versions of MPI. So this library tests fetches before it uses them, in four steps:
+// with some versions of MPI. So before this library uses fetches, it tests them in four steps:
 //
 //     communicators ─► window ─► open ─► probe: each rank fetches from two others, and compares the bytes
 //
@@ -128,8 +128,8 @@ class MpiWindow {
 ///
 /// A message takes slots only after its receiver has begun to receive. So messages cannot block each other forever. A
 /// ticket is a number that the receiver gives to a message. The sender uses this number as the tag of the message's
-/// headers. Tickets keep the messages with one tag in order. The pieces of one message arrive in order. Pieces of
-/// different messages may arrive in any order.
+/// headers. If several messages have the same tag, their tickets keep them in order. The pieces of one message arrive
+/// in order. Pieces of different messages may arrive in any order.
 ///
 /// No function of this class waits. Each call of advance() continues all messages of this rank that are under way.
 class MpiGets {
@@ -359,11 +359,12 @@ class MpiGets {
   std::deque<Receiving *> without_ticket_;
 };
 
-/// Owns the communicators, the window and the messages of one-sided communication. probe() tests them before they are
-/// used.
+/// Owns the communicators, the window and the messages of one-sided communication. probe() tests one-sided
+/// communication before the transport uses it.
 class MpiOneSided {
  public:
-  // All ranks must call the constructor, make_window(), open_window() and probe(), which throw std::runtime_error.
+  // All ranks must call the constructor, make_window(), open_window() and probe(). Each of these four functions throws
+  // std::runtime_error if it fails.
   MpiOneSided(MPI_Comm original, std::size_t slot_bytes)
       : slot_bytes_(slot_bytes),
         small_bytes_(std::min(max_small_bytes, slot_bytes / 4)),
@@ -375,9 +376,9 @@ class MpiOneSided {
     window_->open();
     gets_.emplace(tickets_over_.value, pieces_over_.value, *window_);
   }
-  /// Sends test messages, and compares the bytes that arrive with the bytes that were sent. Also throws
-  /// std::runtime_error if a message does not arrive within the time limit. In this case, messages may still be under
-  /// way.
+  /// Sends test messages, and compares the bytes that arrive with the bytes that were sent. Throws std::runtime_error
+  /// if the bytes differ, and also if a message does not arrive within the time limit. In this case, messages may still
+  /// be under way.
   void probe(int rank, int size, std::chrono::duration<double> limit) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     const std::size_t bytes = slots * slot_bytes_ + slot_bytes_ / 2;  // this test message is larger than a window

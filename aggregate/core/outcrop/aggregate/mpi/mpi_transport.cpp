@@ -8,9 +8,9 @@
 // MPI_Finalize frees the communicators.
 //
 // This library returns errors of MPI to its caller, so the error handler of the user's communicator has no effect.
-// MPICH is an exception: if a transfer fails while it is under way, MPICH calls the handler of MPI_COMM_WORLD. Only the
-// user can set this handler. The default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py
-// sets MPI_ERRORS_RETURN.
+// MPICH behaves differently: if a transfer fails while it is under way, MPICH calls the handler of MPI_COMM_WORLD. Only
+// the user can set this handler. The default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program.
+// mpi4py sets MPI_ERRORS_RETURN.
 //
 // The files mpi_* include only the headers mpi_* and transport.h of this project. So the Python package can compile
 // these files for any MPI library.

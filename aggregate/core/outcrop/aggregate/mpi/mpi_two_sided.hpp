@@ -1,10 +1,10 @@
 // Helpers for calls of MPI: texts of errors, waiting, messages of any size, and collective calls.
 //
 // MPI keeps a core busy while it waits. Another rank or an I/O thread may need this core. So this library never lets
-// MPI wait. It begins an operation, and then tests the operation repeatedly, with pauses. An example is MPICH with
-// eight ranks on two cores. A barrier takes 0.6 to 0.7 ms with tests and pauses, and 15 to 32 ms if MPI waits. If each
-// rank sends 64 KiB to the same rank, the messages take 0.4 ms with tests and pauses. They take 2 to 19 ms if MPI
-// waits.
+// MPI wait. The library begins an operation, and then tests the operation repeatedly, with pauses. An example is MPICH
+// with eight ranks on two cores. A barrier takes 0.6 to 0.7 ms with tests and pauses, and 15 to 32 ms if MPI waits. If
+// each rank sends 64 KiB to the same rank, the messages take 0.4 ms with tests and pauses. The messages take 2 to 19 ms
+// if MPI waits.
 #pragma once
 
 // These macros leave out the C++ bindings of old versions of MPI. The bindings cause warnings, and this library does
@@ -131,7 +131,8 @@ class Backoff {
   Clock::time_point begun_;
 };
 
-/// Returns the deadline for transfers that are under way after a failure. A caller waits for them until the deadline.
+/// Returns the deadline for transfers that are under way after a failure. A caller waits for these transfers until the
+/// deadline.
 inline std::chrono::steady_clock::time_point deadline_of_abandoned() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(1);
 }
@@ -194,8 +195,8 @@ class MpiMessages {
   }
 
   /// After a failure, gives the transfers that are under way a short time to end, because MPI may still write into
-  /// their buffers. The time is limited, because a transfer whose partner has failed never ends. Returns false if MPI
-  /// may still use memory of these messages.
+  /// their buffers. The time is limited, because a transfer never ends if the other rank has failed. Returns false if
+  /// MPI may still use memory of these messages.
   bool abandon() noexcept {
     bool ended = true;
     const auto deadline = deadline_of_abandoned();
@@ -253,7 +254,8 @@ class MpiMessages {
     return slot + 1;
   }
 
-  /// Returns true if the message of this request has ended. Its element of slots_ is then free for another message.
+  /// Returns true if the message of this request has ended. The element of slots_ that the request used is then free
+  /// for another message.
   bool over(outcrop_request request) {
     Message &message = slots_[request - 1];
     for (; message.finished < message.chunks.size(); ++message.finished) {

@@ -185,8 +185,8 @@ void Outcome::post_receives() {
   if (parent_ >= 0) requests_.push_back(link_.receive(bytes_of(final_), parent_, tag_down));
 }
 
-// Collects the outcomes of this node and of all leaders below this leader in the tree. Returns false if an outcome is
-// not known yet. Otherwise sends the first failure to this leader's parent, and returns true.
+// Collects the outcomes of this leader's node and of all leaders below this leader in the tree. Returns false if an
+// outcome is not known yet. Otherwise sends the first failure to this leader's parent, and returns true.
 bool Outcome::send_up() {
   const OutcomeSlot &slot = node_.outcome(operation_);
   if (slot.node_ready.load() != operation_ + 1 || !link_.test(std::span(requests_).first(children_.size())))
@@ -320,8 +320,9 @@ void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout)
     specs_.front().bytes += relay->table_words() * sizeof(std::uint64_t);
 }
 
-// Adds the tables and slots of relays. A slot holds the bytes that the ranks of a relay have in one round. So a slot
-// has the size of a buffer. If these ranks have fewer bytes in the whole domain, a slot has room only for these bytes.
+// Adds the tables and slots of relays. A slot holds the bytes that the ranks of a relay have in one round. A round fits
+// into a buffer, so a slot needs at most the size of a buffer. If these ranks have fewer bytes than this in the whole
+// domain, a slot has room only for their bytes.
 void Node::lay_out_relays(const BufferLayout &layout) {
   table_of_domain_.assign(state_of_domain_.size(), 0);
   relay_segment_ = 0;

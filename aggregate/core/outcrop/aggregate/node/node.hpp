@@ -6,17 +6,18 @@
 //     ordinary memory    [ slots of a relay ][ slots of another relay ] ...
 //
 // The rounds of a domain are numbered, and the numbers continue from one operation to the next. With k buffers, round s
-// uses buffer s mod k. The aggregator opens the rounds in this order. In a write, the aggregator opens a round when the
-// buffer is free. In a read, the aggregator opens a round when the buffer holds the data of the round. Each rank that
-// has bytes in the round copies its bytes, and then decrements `pending`. When `pending` reaches 0, the aggregator
-// writes the buffer, or reads the data of a later round into the buffer. Ranks that have no bytes in the round do not
-// access its state.
+// uses buffer s mod k. The aggregator opens the rounds in the order of their numbers. In a write, the aggregator opens
+// a round when the buffer is free. In a read, the aggregator opens a round when the buffer holds the data of the round.
+// Each rank that has bytes in the round copies its bytes, and then decrements `pending`. When `pending` reaches 0, the
+// aggregator writes the buffer, or reads the data of a later round into the buffer. Ranks that have no bytes in the
+// round do not access its state.
 //
 //     aggregator   pending[s mod k] = parts ; opened = s+1 ; notify the ranks with a part      … pending == 0: it owns the buffer
 //     rank                                   opened > s: copy ; --pending, the last notifies the aggregator
 //
 // If ranks of this node send to an aggregator on another node by a relay, this node also has `pending` and `opened` for
-// the domain. The relay opens these rounds, and its slots take the place of the buffers.
+// the domain. On this node, the relay opens the rounds of the domain, and the slots of the relay take the place of the
+// buffers.
 #pragma once
 
 #include <array>
@@ -80,8 +81,8 @@ class ProcessWatch {
 
 // --- relays ---------------------------------------------------------------------------------------------------------
 // Several ranks of a node may have bytes in a domain whose aggregator is on another node. These ranks collect the bytes
-// in shared memory. One of these ranks, the relay, sends one message for each round. Reads work in the opposite
-// direction.
+// in shared memory. One of these ranks, the relay, sends the bytes of all these ranks in one message for each round.
+// Reads work in the opposite direction.
 //
 //     rank 4 ─┐  each packs its bytes behind those of the ranks before it
 //     rank 5 ─┼─► [ 4 4 | 5 5 5 | 7 ]  a slot of the node ── rank 5, one message ──► the aggregator, on another node
@@ -99,7 +100,7 @@ struct Tally {
 
 struct Relay {
   std::size_t domain = 0;
-  /// The rank that sends and receives for all ranks of this relay. It is the rank with the most bytes in the domain.
+  /// The rank that sends and receives for all ranks of this relay. This rank has the most bytes in the domain.
   int rank = 0;
   std::vector<int> ranks;   ///< all ranks of the node that have bytes in the domain, in ascending order
   std::uint64_t bytes = 0;  ///< the number of bytes that these ranks have in the domain
@@ -289,12 +290,12 @@ class Node {
   EventCount &event() const { return events_[local_]; }
   OutcomeSlot &outcome(std::uint64_t operation) const { return outcomes_[operation % outcome_slots]; }
   RoundState &round_state(std::size_t domain) const { return round_states_[state_of_domain_[domain]]; }
-  /// Opens a round in which `parts` ranks have bytes, and notifies the ranks of this node that have bytes. `locals` has
+  /// Opens a round in which `parts` ranks have bytes. Of these ranks, notifies the ranks on this node. `locals` has
   /// the indices of the notified ranks in ranks().
   void open_round(std::size_t domain, std::uint64_t number, std::uint32_t parts,
                   std::span<const std::uint32_t> locals) const;
   bool opened(std::size_t domain, std::uint64_t number) const { return round_state(domain).opened.load() > number; }
-  /// Returns the counter of the ranks that have not copied their bytes of a round yet.
+  /// Returns the counter of a round: the number of ranks that have not copied their bytes of the round yet.
   std::atomic<std::uint32_t> &pending(std::size_t domain, std::uint64_t number) const {
     return round_state(domain).pending[number % buffers_];
   }
@@ -307,8 +308,8 @@ class Node {
   const Relays &relays() const { return relays_; }
   /// Returns the relay that ranks of this node use for the domain. Returns null if each rank sends its own messages.
   const Relay *relay(std::size_t domain) const { return relays_.find(domain, ranks_.front()); }
-  /// Returns the part of a relay's table for one round. Element i is the number of bytes that rank `relay.ranks[i]` has
-  /// in the round. The table is in shared memory, and initially contains zeros.
+  /// Returns the entries of a relay's table that belong to one round. Element i is the number of bytes that rank
+  /// `relay.ranks[i]` has in the round. The table is in shared memory, and initially contains zeros.
   std::span<std::uint64_t> relay_table(const Relay &relay, std::uint32_t round) const;
   /// Keeps the shared memory mapped until the process ends. This is necessary if a transfer may still use the memory.
   void keep_memory() const;
@@ -318,11 +319,11 @@ class Node {
   /// Waits for a notification of the event, but not longer than `max_microseconds`. Throws CommunicationError if a
   /// process of this node has ended, or if a rank of this node has called give_up().
   void wait(EventCount &event, std::uint32_t seen, std::uint32_t max_microseconds = check_after_microseconds) const;
-  /// Throws the same errors as wait(), but does not wait. Checks at most once in `check_after_microseconds` whether
-  /// processes have ended.
+  /// Throws the same errors as wait(), but does not wait. Does not check more often than every
+  /// `check_after_microseconds` whether processes have ended.
   void check_processes() const;
-  /// Makes each later call of wait() on this node throw an error. The error contains the reason that the first caller
-  /// on the node has given.
+  /// After this call, each call of wait() on this node throws an error. The error contains the reason that the first
+  /// caller on the node has given.
   void give_up(const std::string &reason);
 
   const std::vector<std::string> &notes() const { return notes_; }

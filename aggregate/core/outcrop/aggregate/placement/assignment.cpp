@@ -13,11 +13,11 @@ constexpr double FAR = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t NONE = std::numeric_limits<std::uint32_t>::max();
 
 // Finds the assignment with the minimum cost by the method of Jonker and Volgenant (shortest augmenting paths with
-// potentials). The method adds the rows one by one. For each new row, it finds the cheapest path to a column and a
-// group with room. Each row on this path moves to the next column of the path. Each row, column and group has a
-// potential p. A path can follow two kinds of arcs. For an arc from a row to a column with cost c, c + p(row) -
-// p(column) is at least 0. For an arc from a column with room to its group, p(column) - p(group) is at least 0. On the
-// arcs of the current assignment, these two expressions are 0.
+// potentials). The method adds the rows one by one. For each new row, it finds the cheapest path that ends at a group
+// with room. Each row on this path moves to the next column of the path. Each row, column and group has a potential p.
+// A path can follow two kinds of arcs. For an arc from a row to a column with cost c, c + p(row) - p(column) is at
+// least 0. For an arc from a column with room to its group, p(column) - p(group) is at least 0. On the arcs of the
+// current assignment, these two expressions are 0.
 class Search {
  public:
   Search(std::size_t rows, const Columns &columns, std::span<const double> costs)

@@ -48,7 +48,7 @@ struct Contention {
   std::uint32_t in_all = 1;   ///< the number of aggregators on all nodes together
 };
 
-/// The number of rounds of a domain, and the number of buffers, which the rounds use one after another.
+/// The number of rounds of a domain, and the number of buffers. Successive rounds use successive buffers.
 struct Buffering {
   std::uint64_t rounds = 1;
   std::uint32_t buffers = 2;
@@ -150,9 +150,9 @@ class DomainCosts {
             const Contention &contention) const;
 
  private:
-  /// The times that the slowest and the second slowest node need to merge the bytes of a domain, and the number of the
-  /// slowest node. All nodes merge at the same time, so the slowest node determines the time. The aggregator's node
-  /// does not merge bytes. If the aggregator's node is the slowest node, the second slowest node determines the time.
+  /// The merge times of the slowest and of the second slowest node for one domain, and the number of the slowest node.
+  /// All nodes merge at the same time, so the slowest node determines the time. The aggregator's node does not merge
+  /// bytes. If the aggregator's node is the slowest node, the second slowest node determines the time.
   struct Merging {
     double slowest = 0;
     double second = 0;

@@ -172,8 +172,8 @@ std::string why_unusable(const Medium &medium) {
 }
 
 constexpr std::string_view blanks = " \t\r";
-// The number of links between two ranks. The place of a rank has three parts: group, switch and port. Element i is the
-// number of links between two ranks whose places have the same first i parts and then differ.
+// The numbers of links between ranks. The place of a rank has three parts: group, switch and port. Element i is the
+// number of links between two ranks whose places have exactly the first i parts in common.
 constexpr std::array<double, 4> LINKS = {5, 3, 2, 0};
 
 std::string_view next_line(std::string_view &text) {

@@ -4,7 +4,7 @@
 //     first rank of each node: its text, with unusable tiers and a target added ─► texts of all nodes ─┐
 //     distances: a file of the ranks' places, or a provider of the caller ────────────────────────────┴─► Machine
 //
-// A text describes each node. It is the content of a machine file, which `outcrop agg machine` writes. Without a
+// A text describes each node. The text is the content of a machine file, which `outcrop agg machine` writes. Without a
 // machine file, each node detects its own tiers and makes the text. The text has these tables:
 //
 //     [hbm]                      a tier of each node; its name
@@ -61,8 +61,8 @@ struct Network {
   std::uint32_t cards_on_node = 1;
 };
 
-/// A tier on which a node can have buffers. Writes and reads fill buffers on this tier at the rate `fill`, and empty
-/// them at the rate `empty`.
+/// A tier on which a node can have buffers. Buffers on this tier are filled at the rate `fill` and emptied at the rate
+/// `empty`, both in writes and in reads.
 struct Tier {
   std::string name;
   double latency_seconds = 0;
@@ -180,7 +180,8 @@ Distances distances_by_node();
 
 // --- the machine that the ranks run on -------------------------------------------------------------------------------
 
-/// The sources from which find_machine() describes a machine. Only the first three members may differ between ranks.
+/// The data from which find_machine() makes the description of a machine. Only the first three members may differ
+/// between ranks.
 struct MachineSources {
   /// The text that describes this node. Only the first rank of the node needs to give this text. If the text is empty,
   /// find_machine() makes it.

@@ -71,8 +71,8 @@ bool dominates(const Tier &one, const Tier &other, bool is_first) {
          one.empty_bytes_per_second > other.empty_bytes_per_second;
 }
 
-// Returns true if placement can ignore a tier of a node. It can if another tier of the node has room for all
-// aggregators of the node, and is at least as cheap for every domain.
+// Returns true if placement can ignore a tier of a node. This is possible if another tier of the node is at least as
+// cheap for every domain, and has room for all aggregators of the node.
 bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t needed) {
   for (std::size_t other = 0; other < slots.size(); ++other)
     if (other != tier && slots[other] >= needed && dominates(machine.tiers[other], machine.tiers[tier], other < tier))
@@ -94,8 +94,8 @@ void add_columns(Capacity &capacity, const Machine &machine) {
   }
 }
 
-// Returns the smallest number n such that at most n aggregators on each node are enough for all domains. Node i can
-// have at most limits[i] aggregators. Returns 0 if even the limits are not enough.
+// Returns the smallest limit n for which every domain gets an aggregator if each node has at most n aggregators. Node i
+// can have at most limits[i] aggregators. Returns 0 if even the limits are not enough.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
@@ -173,8 +173,8 @@ struct Candidates {
   }
 };
 
-// Returns the rank that becomes the aggregator of a domain. Chooses the rank with the most bytes of the domain among
-// the ranks of the node that are not yet aggregators. If several ranks have the most bytes, chooses the lowest rank.
+// Returns the rank that becomes the aggregator of a domain. Among the ranks of the node that are not yet aggregators,
+// chooses the rank with the most bytes of the domain. If several ranks have the most bytes, chooses the lowest rank.
 std::uint32_t rank_on(std::uint32_t node, std::span<const Tally> tallies, const Machine &machine,
                       std::vector<char> &is_taken) {
   const std::size_t ranks = machine.node_of_rank.size();

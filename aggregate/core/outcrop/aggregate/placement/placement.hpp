@@ -76,7 +76,7 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
 /// Places domains, and also chooses their number. First tries the given domains. Then merges groups of 2, 4, 8, ...
 /// neighbouring domains, and tries the merged domains. Returns the placement with the shortest time. If several times
 /// are equal, returns the placement with the fewest domains. If `try_both` is true, tries each number of domains twice.
-/// The ranks of a node then send either one common message or separate messages.
+/// In one trial, the ranks of a node send one common message. In the other trial, they send separate messages.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
@@ -90,8 +90,8 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 Placement predict(const Machine &machine, std::span<const Tally> tallies, const PlacementOptions &options,
                   std::span<const std::uint32_t> ranks, std::span<const std::uint32_t> tiers);
 
-/// Returns a text of several lines: the placement with its notes, and the `max_domains` slowest domains with the costs
-/// of other places for their aggregators.
+/// Returns a text of several lines. The text describes the placement with its notes. It also lists the `max_domains`
+/// slowest domains. For each of these domains, it gives the costs of other places for the aggregator.
 std::string explain(const Placement &placement, const Machine &machine, const PlacementOptions &options,
                     std::size_t max_domains = 1);
 
@@ -179,8 +179,8 @@ std::string explain(const Staging &staging, const Machine &machine);
 //     row ──cost──► column (room) ──► group (room)          row: a domain; column: a tier of a node; group: a node
 //
 // The room of a column is the maximum number of rows that can be assigned to the column. The room of a group is the
-// maximum number of rows that can be assigned to all columns of the group together. The result depends only on the
-// arguments: if costs are equal, the lowest column is taken.
+// maximum number of rows for all columns of the group together. The result depends only on the arguments: if costs are
+// equal, the lowest column is taken.
 
 struct Columns {
   std::vector<std::uint32_t> group;       ///< the group of each column, in ascending order

@@ -105,7 +105,7 @@ std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const
 /// InputError if a setting does not fit the hosts.
 PlacementOptions placement_options(const Settings &settings, std::span<const std::string> hosts);
 
-/// Returns one line for each setting whose value does not come from its default, for example "tier by
+/// Returns one line for each setting that an argument, a hint or a variable has set, for example "tier by
 /// OUTCROP_AGG_TIER".
 std::vector<std::string> origins(const Settings &settings);
 

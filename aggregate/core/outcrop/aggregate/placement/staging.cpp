@@ -28,9 +28,9 @@ double seconds_of_drain(const Machine &machine, const Placement &placement, cons
          static_cast<double>(max_domain_bytes) / rates.read_bytes_per_second;
 }
 
-// Returns a target for the cost model. The target stands for this tier, which each node has. The aggregators of a node
-// share the bandwidth of the tier. In addition, each aggregator needs 1 / `work` seconds for each byte, independently
-// of other aggregators.
+// Returns a target for the cost model. The target stands for the tier `tier`, which each node has. The aggregators of a
+// node share the bandwidth of the tier. In addition, each aggregator needs 1 / `work` seconds for each byte,
+// independently of other aggregators.
 Target as_target(const Tier &tier, double bytes_per_second, double work, const Contention &contention) {
   const double aggregators = contention.on_node;
   const double seconds = aggregators / bytes_per_second + 1 / work;  // the time for one byte

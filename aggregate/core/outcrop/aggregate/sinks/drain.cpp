@@ -226,7 +226,7 @@ std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
 
 using WriterLocks = std::map<std::uint32_t, std::unique_ptr<FolderLock>>;
 
-// Takes and returns the lock of each dead writer, which is a writer whose process has ended. While these locks exist,
+// Takes and returns the lock of each dead writer. A writer is dead if its process has ended. While these locks exist,
 // no new writer can use the numbers of the dead writers. Adds the living writers to `busy`.
 WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) {
   WriterLocks locks;

@@ -177,7 +177,7 @@ void copy_checked(NodeFiles &files, OpenFile &copy, std::uint64_t size) {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> checksums;  // the offset and the checksum of each chunk
   for (std::uint64_t at = next(0); at < size; at = next(at + chunk_bytes)) {
     const std::span<std::byte> part = part_at(at);
-    if (!files.read(at, part)) continue;  // the copy has holes at the same places
+    if (!files.read(at, part)) continue;  // no step has written this part, so the copy has a hole here
     copy.write(at, part.data(), part.size());
     checksums.emplace_back(at, crc32c(part));
   }

@@ -24,7 +24,7 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// A store that performs each transfer in the thread that calls submit(), before submit() returns. This store needs no
+// A store whose function submit() performs each transfer itself, before it returns. This store needs no
 // other threads, because each aggregator already has its own thread.
 class CallStore final : public Store {
  public:

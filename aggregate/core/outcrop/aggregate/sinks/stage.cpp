@@ -139,8 +139,9 @@ void Stage::seal() {
   changed_.notify_all();
 }
 
-// If the step cannot be removed durably, the stage fails, and drains no newer step. Otherwise the list of the removed
-// step could reappear after a power cut. Recovery would then drain this old step, and overwrite bytes of newer steps.
+// If the step cannot be removed durably, the stage fails, and drains no newer step. If the stage drained newer steps,
+// the list of the removed step could reappear after a power cut. Recovery would then drain this old step, and overwrite
+// bytes of newer steps.
 void Stage::drop() {
   if (!file_) return;
   file_.reset();
@@ -209,7 +210,7 @@ bool Stage::drain_next() {
 }
 
 // Drains the oldest step that is not drained yet. If a step cannot be drained, this step and all later steps stay in
-// the stage. The later steps may have newer bytes for the same places.
+// the stage. The later steps may have newer bytes for the same places of the target.
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   const auto found = std::ranges::find(steps_, false, &StagedStep::drained);
   if (failure_ || found == steps_.end()) return false;

@@ -123,10 +123,10 @@ struct Recovery {
 
 /// Drains the steps of dead writers in `folder` into `target`, in the order of steps. Removes lost steps and
 /// unnecessary files. If the drain of a step fails, the later steps of its writer are not drained. The later steps may
-/// have newer bytes for the same places. The drain of a step also fails if the list of the step names another file than
-/// `target`. If the folder does not exist, the result is empty. If another caller is recovering the folder, this
-/// function waits for the other caller. Throws StorageError if the folder cannot be read. Throws InputError if the
-/// folder belongs to another user, or if the other caller has not finished after `seconds`.
+/// have newer bytes for the same places of `target`. The drain of a step also fails if the list of the step names
+/// another file than `target`. If the folder does not exist, the result is empty. If another caller is recovering the
+/// folder, this function waits for the other caller. Throws StorageError if the folder cannot be read. Throws
+/// InputError if the folder belongs to another user, or if the other caller has not finished after `seconds`.
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,
                        Files &files = Files::system());
 

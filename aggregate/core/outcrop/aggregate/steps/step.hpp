@@ -8,9 +8,9 @@
 //     over ◄── outcome settled ◄── all ranks have arrived ◄─────────────────────────────────────────────────────────┘
 //
 // The setting seconds_most limits the time for which a caller waits. A caller waits in wait(). A caller that copies its
-// bytes also waits while no round is open. If a caller exceeds the limit, its whole node gives up, and the copy threads
-// and I/O threads of the node stop. These threads have no time limit of their own, because a caller may compute for any
-// time between begin and wait.
+// bytes also waits while no round is open. If a caller waits longer than the limit, its whole node gives up, and the
+// copy threads and I/O threads of the node stop. These threads have no time limit of their own, because a caller may
+// compute for any time between begin and wait.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The functions of this file format numbers for people, read and write listings (small files with a checksum), and
-// parse the tables of machine files.
+// This file has functions that write numbers as text for people, that read and write listings (small files with a
+// checksum), and that parse the tables of machine files.
 #pragma once
 
 #include <charconv>

@@ -117,8 +117,8 @@ class ThreadWorld {
     }
     void barrier() { gather_all("", 0, nullptr); }
 
-    // Always returns true. No transfer uses memory of this rank after this call, because messages are copied to this
-    // memory only in calls of this rank.
+    // Always returns true. After this call, no transfer uses memory of this rank. Only calls of this rank copy messages
+    // to this memory.
     bool abandon() {
       const std::lock_guard lock(world_->mutex);
       for (auto &[key, channel] : world_->channels)

@@ -17,9 +17,9 @@
 
 namespace outcrop::aggregate {
 
-/// Calls the functions of a transport. All functions that move bytes or wait throw CommunicationError if the transport
-/// fails. rank(), size() and node() still work after the transport has been freed. explain() needs these numbers, even
-/// for a closed plan.
+/// Calls the functions of a transport. If the transport fails, all functions that move bytes or wait for other ranks
+/// throw CommunicationError. rank(), size() and node() still work after the transport has been freed. explain() needs
+/// these numbers, even for a closed plan.
 class Link {
  public:
   explicit Link(outcrop_transport &transport)

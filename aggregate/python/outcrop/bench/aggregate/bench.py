@@ -3,8 +3,8 @@
     mpirun -n 8 outcrop agg bench -d SCRATCH
     outcrop agg bench -d SCRATCH --ranks 4,8,16
 
-The first command measures on the 8 ranks that mpirun starts. The second command itself starts mpirun for each number of
-ranks.
+In the first command, mpirun starts 8 ranks, and these ranks measure. The second command itself starts mpirun, once for
+each number of ranks.
 
 outcrop/aggregate/workloads.py contains the I/O kernels. An I/O kernel has the variables of a known program. way.py
 contains the ways to write and read the file. job.py determines the order of measurements. Open MPI chooses its
@@ -269,7 +269,7 @@ def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process of mpirun. mpirun ends its ranks when it receives the signal."""
+    """End a process of mpirun by SIGTERM. When mpirun receives this signal, it ends its ranks."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -72,7 +72,7 @@ class Task:
 
 
 def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str], turns: int) -> Iterator[Task]:
-    """Yield all tasks in their order. The program with the first of the `ways` prepares each workload."""
+    """Yield all tasks in their order. The program that has the first of all `ways` prepares each workload."""
     number = 0
     for workload in workloads:
         yield Task(number, workload, None, ways[0], 0)
@@ -224,7 +224,7 @@ class RankBench:
         return self.declared[name].way
 
     def _other_than(self, name: str) -> str:
-        """Return the name of the way that reads back the file of the way `name`."""
+        """Return the name of another way, which reads back the file that the way `name` has written."""
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
     def _note_memory(self, name: str) -> None:

@@ -164,7 +164,9 @@ MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, 
 
 
 def implementation_of_open_mpi(chosen: str) -> str:
-    """Return the implementation of MPI-IO that the user has chosen. An open file does not report its implementation."""
+    """Return the name of Open MPI's implementation of MPI-IO, from the user's choice. An open file does not report this
+    name.
+    """
     if not chosen:
         return "MPI-IO that Open MPI prefers"
     return "ROMIO" if chosen.startswith("romio") else chosen.upper()

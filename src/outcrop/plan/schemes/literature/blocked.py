@@ -18,14 +18,15 @@ Transfer = TypeVar("Transfer", Read, Write, Copy)
 
 
 class InStep(Generic[Transfer]):
-    """Divides actions on ranges of planes into parts, and yields these parts between the updates."""
+    """Divides the reads, copies or writes of a block into parts that have fewer planes. A scheme yields these parts
+    between the updates."""
 
     def __init__(self, whole: Sequence[Transfer], first: int) -> None:
         self._whole: list[Transfer] = [one for one in whole if isinstance(one, Copy) or one.area.cells]
         self._done = first
 
     def up_to(self, z_end: int) -> Iterator[Transfer]:
-        """Yield the parts with planes below `z_end`, except the parts that have already been yielded."""
+        """Yield a part of each action: the planes below `z_end` that were not yielded before."""
         for one in self._whole if z_end > self._done else ():
             z0, z1 = max(one.z0, self._done), min(one.z1, z_end)
             if z0 < z1:
@@ -34,7 +35,7 @@ class InStep(Generic[Transfer]):
 
 
 def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: UpdateRegion) -> Iterator[Update]:
-    """Yield one Update. If this Update would change no cell, yield no action."""
+    """Yield one Update, or nothing if this Update would change no cell."""
     action = Update(zeta0, zeta1, levels, region)
     if cell_updates(problem, action):
         yield action
@@ -44,8 +45,8 @@ def in_slabs(
     problem: Problem, levels: int, slab: int, zetas: tuple[int, int], region: UpdateRegion, planes: tuple[int, int],
     reads: Sequence[Read], rims: Sequence[Copy], writes: Sequence[Write],
 ) -> Iterator[Action]:  # fmt: skip
-    """Yield the updates of a block slab by slab. Between the slabs, yield the reads, copies and writes of the block.
-    The planes of all these actions are within `planes`."""
+    """Yield the updates of a block slab by slab. Between the updates of two slabs, yield parts of the reads, copies and
+    writes of the block. The planes of all these actions are within `planes`."""
     skew, (first, last) = problem.skew_z, planes
     incoming, copied, outgoing = InStep(reads, first), InStep(rims, first), InStep(writes, first)
     for zeta0 in range(*zetas, slab) if problem.has_updates else ():
@@ -71,8 +72,8 @@ WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 
 def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """For each number of levels that is worth trying, yield at most two candidates: the sizes that fit the budget and
-    move the fewest bytes."""
+    """Yield at most two candidates for each number of levels that is worth trying. Among the sizes that fit the budget,
+    these candidates move the fewest bytes."""
     for levels in given.levels(problem, levels_worth_trying(problem)):
         fitting: list[tuple[float, Sizes]] = []
         for block_y in given.or_any("by", _shares(problem)):
@@ -96,8 +97,9 @@ block."""
 
 
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
-    """Return the widths of the fringe relative to the block: r bt / bz and r bt / by. Here r is the radius, a pass has
-    `bt` steps, and a block has `bz` planes and `by` rows. The value is 0 for an axis that is not divided."""
+    """Return the width of the fringe divided by the width of the block, along z and along y: r bt / bz and r bt / by.
+    Here r is the radius, a pass has `bt` steps, and a block has `bz` planes and `by` rows. The ratio is 0 for an axis
+    that is not divided."""
     beside_y = problem.radius_y * sizes.levels / sizes.block_y if 0 < sizes.block_y < problem.shape[1] else 0.0
     beside_z = problem.skew_z * sizes.levels / sizes.block_z if 0 < sizes.block_z < problem.planes else 0.0
     return beside_z, beside_y
@@ -116,8 +118,8 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
-    """Return the smallest window for passes of one step. Each block has a part of the rows of one plane. A size in
-    `given` replaces the smallest size."""
+    """Return the smallest window for passes of one step, with blocks of one plane. The function tries several numbers
+    of rows of a block. If `given` has a size, only this size is tried."""
     (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
     sizes = (replace(whole, block_y=block_y) for block_y in shares)
@@ -125,8 +127,8 @@ def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE
 
 
 def _shares(problem: Problem) -> Iterator[int]:
-    """Yield the number of rows of a block if y is divided into 1 block, into 2 equal blocks, and so on. A periodic y is
-    not divided."""
+    """Yield the number of rows of a block for 2 equal blocks, for 3 equal blocks, and so on. The first number is 0,
+    which means that y is not divided. A periodic y is never divided."""
     max_count = 1 if problem.periodic[1] else MAX_BLOCKS
     return (_share(problem.shape[1], count) for count in range(1, max_count + 1))
 
@@ -148,5 +150,5 @@ def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: 
     if not (largest := largest_within(bytes_of, problem.planes, budget_bytes)):
         return 0
     equal = _share(problem.planes, -(-problem.planes // largest)) or problem.planes
-    # Equal blocks may still need too much memory, because the last of these blocks may be larger and read more planes.
+    # Equal blocks may need more memory than blocks of `largest` planes, because the last block may have more planes.
     return equal if bytes_of(equal) <= budget_bytes else largest

@@ -1,5 +1,5 @@
-"""The scheme with independent blocks (AL-R). Each block computes all its cells from level 0. So cells that belong to
-several blocks are computed more than once.
+"""The scheme with independent blocks (AL-R). Each block computes all its cells from level 0. So cells that several
+blocks need are computed more than once.
 
     level L  |     |___0___|___1___|            A block reads its own cells and r L more cells on each side. Each level
        :     |    /         \\ /     \\           updates r fewer cells on each side. A block writes only its own cells.
@@ -40,8 +40,7 @@ from outcrop.plan.schemes.literature import blocked
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The blocks of an axis. Each block has `size` cells. For each level, a block reads `reach` more cells on each
-    side."""
+    """The blocks of an axis. Each block has `size` cells. On each side, a block reads `reach` * `levels` more cells."""
 
     extent: int
     reach: int
@@ -124,7 +123,7 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
     (z_low, z_high), (y_low, y_high), (x_low, x_high) = z.bounds, y.bounds, x.bounds
     region = UpdateRegion(z_low, z_high, y_low, y_high, x_low, x_high)
     reads = [Read(first, last, frame), *blocked.static_reads(problem, first, last, frame)]
-    beside = skew * (levels - 1)  # the largest distance from the block to a plane that it updates
+    beside = skew * (levels - 1)  # the largest distance from a block to a plane that the block updates
     rims = [Copy(max(first, z.low - beside), min(last, z.high + beside), frame, own)]
     zetas = max(problem.first_plane, z_low.at(1)), beside + min(problem.end_plane, z.high)
     writes = [Write(z.low, z.high, levels, own)]
@@ -132,8 +131,9 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: [(1 + 2 rho)^d + 1]/bt words per cell and step. Because of overlaps, the number of
-    updates is multiplied by a factor. The factor is the mean of (1 + 2 rho t/bt)^d over the levels t."""
+    """Estimate the work of a pass: [(1 + 2 rho)^d + 1]/bt words per cell and step. Because of overlaps, more updates
+    are computed than without overlaps. The ratio of the two numbers of updates is the mean of (1 + 2 rho t/bt)^d over
+    the levels t."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     read = problem.grid_bytes * (1 + 2 * rho_z) * (1 + 2 * rho_y) * (problem.state_arrays + problem.statics)
     more = 1 + rho_z + rho_y + 4 / 3 * rho_z * rho_y
@@ -149,6 +149,6 @@ SCHEME = Scheme(
     partial(blocked.smallest_window, window),
     volume,
     blocked.SIZES,
-    in_place=False,  # a block reads level 0 of cells that another block writes
+    in_place=False,  # in place, a block would overwrite level 0 of cells that a later block reads
     repeats_updates=True,
 )

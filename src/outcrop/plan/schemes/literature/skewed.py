@@ -1,5 +1,5 @@
-"""The scheme with skewed blocks in z, y and x. At each level, a block has cells at lower positions than at the previous
-level. The blocks are processed one after another, as in AL-NR of Midorikawa and Tan.
+"""The scheme with skewed blocks in z, y and x. With each level, the cells of a block move to lower positions. The
+blocks are processed one after another, as in AL-NR of Midorikawa and Tan.
 
     z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts. The fringe has
       └─ x-blocks         the latest two levels of each cell, one in each ring (skewed_cut.py). No cell is computed
@@ -132,8 +132,8 @@ class _BlockPass:
                     yield Carry(*self.z.span(parity), area, parity)
 
     def _reads(self) -> Iterator[Read]:
-        """Yield the reads of level 0 of the body, then the reads of the fringes that earlier blocks have written. The
-        variants `full` and `3y` also read the body from the array `other`."""
+        """Yield the reads of a block: level 0 of the body, the static fields, and the fringes that earlier blocks have
+        written. The variants `full` and `3y` also read the body from the array `other`."""
         z, y, x = self.z, self.y, self.x
         yield Read(*z.body(0), Rectangle(*y.body(0), *x.body(0)))
         yield from blocked.static_reads(self.problem, *self.planes, Rectangle(*y.frame(), *x.frame()))
@@ -190,7 +190,7 @@ def _variant(name: Variant) -> Scheme:
         lambda problem, sizes: volume(name, problem, sizes),
         blocked.SIZES,
         single=True,
-        # Unfinished levels have no checksums, because a read may need only a part of the data of a write.
+        # Unfinished levels have no checksums, because a Read may read only some of the cells that a Write has written.
         checks_all=False,
     )
 

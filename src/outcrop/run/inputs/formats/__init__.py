@@ -80,7 +80,7 @@ def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
 
     `axes` contains the letters of the axes of `values`, slowest first, such as "xz" for an array of shape (nx, nz). If
     `axes` is "", the names of the axes in the file or object are used. Axes without names keep their order. Raises
-    InputError for values without samples, and for axes that do not fit."""
+    InputError for a function or a single number, and if `axes` does not name each axis of `values` once."""
     array = open_as_stored(values, cache_bytes)
     return arrange(array, array.axes if isinstance(axes, str) and not axes else axes, cache_bytes)
 

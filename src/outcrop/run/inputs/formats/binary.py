@@ -3,9 +3,10 @@
     FILE.npy     FILE.npy.xz     FILE.npy.gz     FILE.npz[:NAME]       NumPy's own
     raw:FILE:DTYPE:SIZES[:OFFSET]        raw:vp.bin:float32:401,1601        raw:head.img:>i2:256,256,109:1024
 
-A raw file has no header, so the text that names it also describes its numbers. SIZES are `NX,NY,NZ` or `NX,NZ` or `NX`,
-with the fastest axis first, as for the option `-n`. DTYPE is NumPy's name of a dtype. In a short name such as ">i2",
-the character "<" or ">" gives the byte order. OFFSET is the number of bytes before the first cell."""
+A raw file has no header, so the text that names the file also describes the numbers in the file. SIZES are `NX,NY,NZ`
+or `NX,NZ` or `NX`, with the fastest axis first, as for the option `-n`. DTYPE is NumPy's name of a dtype. In a short
+name such as ">i2", the character "<" or ">" gives the byte order. OFFSET is the number of bytes before the first cell.
+"""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ need additional bytes."""
 
 def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
     """Return a variable, NAME or GROUP/NAME, of a NetCDF file. The scale factor in the attributes of the variable is
-    applied, and missing values become NaN. Raises InputError if the file is not a NetCDF file, or if packages are not
-    installed."""
+    applied, and missing values become NaN. Raises InputError if the file is not a NetCDF file, or if a necessary
+    package is not installed."""
     engine = _find_engine(path)
     try:
         import xarray
@@ -83,7 +83,7 @@ def _deletions_are_silent() -> Iterator[None]:
 
 
 def _find_engine(path: Path) -> str:
-    """Return an installed package with which xarray can read the file."""
+    """Return the name of an installed package with which xarray can read the file."""
     with open_regular(path) as file:
         begin = file.read(4)
     for magic, packages in _ENGINES.items():

@@ -40,8 +40,9 @@ def arrays_at(path: Path) -> list[str]:
 
 
 def open_run_array(path: Path, name: str) -> InputArray:
-    """Return the committed values of one array of a run. Without a name, the run must have only one array. Raises
-    InputError for other names, StorageError if files are missing, and later CorruptionError for damaged planes."""
+    """Return the input array for the committed values of one array of a run. Without a name, the run must have only one
+    array. Raises InputError for other names, StorageError if files are missing, and later CorruptionError for damaged
+    planes."""
     storage = RunFolder(path)
     state = State(storage, storage.read())
     state.check()
@@ -58,8 +59,8 @@ def open_run_array(path: Path, name: str) -> InputArray:
 
 
 def from_view(name: str, view: PlanesView) -> InputArray:
-    """Return the input array for a view of a run, such as `sim["u"]`. Later calls of `planes` read the generation that
-    the first call has read."""
+    """Return the input array for a view of a run, such as `sim["u"]`. If the generation of the run changes while planes
+    are read from the first to the last, `planes` raises InputError."""
     state = getattr(view, "_state", None)
     generations: set[int] = set()
 
