@@ -393,7 +393,7 @@ def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_nothing_asked_for_is_nothing_seen(tmp_path: Path) -> None:
-    """Checks that a run without acquisition has no results."""
+    """Checks that a run without acquisition returns no samples and no sums."""
     stencil, plan = small_plan("wavefront")
     results = run_only(tmp_path, stencil, plan, random_state(stencil, plan.problem.shape, "float32", 1), NO_ACQUISITION)
     assert results.samples == () and results.sums == ()

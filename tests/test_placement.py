@@ -26,7 +26,7 @@ GIB = 1 << 30
 
 @st.composite
 def demands(draw: st.DrawFn) -> list[Demand]:
-    """Generate up to five random demands. Each demand has a few possible places, and some places also take bytes of a
+    """Generate up to five random demands. Each demand can choose one of a few places. Some choices also need bytes in a
     second place."""
     found = []
     for number in range(draw(st.integers(0, 5))):

@@ -68,8 +68,8 @@ struct CarryAction {
 /// Starts to read cells of planes z0 <= z < z1 into rings. The kind of array determines the rings:
 ///
 /// * Cells of `source` go into the rings that hold the values before the first step.
-/// * Cells of `other` and `fringes` go into the first copies if `level` is even, and into the second copies if `level`
-///   is odd.
+/// * Cells of `other` and `fringes` go into the rings of the first copies of the fields (problem.hpp) if `level` is
+///   even, and into the rings of the second copies if `level` is odd.
 /// * For `recomputed` and `history`, `level` is the number of the field.
 /// * For `faces` and `static_faces`, `level` is the side from which the rows are received.
 /// * `stairs` are rows from the neighbour with higher rows. If `level` is 0, they go into the rings of the source.

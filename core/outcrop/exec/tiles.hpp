@@ -91,7 +91,7 @@ std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond,
 struct Chunks {
   long count = 1;
   long zetas = 1;    ///< number of values of zeta in each chunk
-  long at_once = 1;  ///< maximum number of chunks that contain planes of the same level
+  long at_once = 1;  ///< maximum number of chunks in which one level has planes to update
 };
 
 /// Returns the tiles of all bands. A tile has `height` levels and all `rows` rows of a chunk. In the list, a tile comes

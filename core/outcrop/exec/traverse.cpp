@@ -90,7 +90,8 @@ std::vector<Tile> Traverse::make_tiles(const Chunks &chunks, unsigned threads, c
     return diamond == 0 ? chunk_sweep_tiles(levels_, rows(), grid_.skew_z, chunks)
                         : band_tiles(levels_, rows(), 2 * diamond, chunks, team_.size());
   if (diamond == 0) return sweep_tiles(levels_, rows(), grid_.skew_y, tiling_.sweep_rows);
-  // rows_down() moves the tiles by less than one tile beyond the rows of the neighbour, so one more tile is needed
+  // rows_down() shifts the tiles to the first row of the frame, and then less than one tile further down. So one more
+  // tile is needed at the highest rows.
   return diamond_tiles(levels_, rows() + 2 * grid_.skew_y * diamond, grid_.skew_y, diamond, threads, begin);
 }
 

@@ -51,7 +51,7 @@ class Places {
                        const std::vector<DirectoryLimit> &directories);
 
   /// Opens a trajectory. Throws InputError if the directory contains no trajectory, or if another process uses the
-  /// trajectory. Throws StorageError and CorruptionError.
+  /// trajectory. Throws StorageError if a file cannot be read, and CorruptionError if a file is damaged.
   static Places open(const std::string &path);
 
   const StateLayout &layout() const { return layout_; }

@@ -184,8 +184,8 @@ class _Hoisting:
         return None
 
     def _moved(self, part: Program, stage: int) -> Program | None:
-        """Convert a part of the adjoint to the numbers of the forward stencil. Return None if this stage does not read
-        all values that the part needs."""
+        """Return a part of the adjoint in which fields and scalars have their numbers of the forward stencil. Return
+        None if this stage does not read all values that the part needs."""
         known = {(load.field, load.age) for load in self._forward.stages[stage].program.loads}
         operations = list[Operation]()
         for operation in part.operations:

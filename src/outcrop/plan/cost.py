@@ -433,11 +433,11 @@ class _Transfers:
         self._written += count
         self._snapshots += count
 
-    def wait_for_snapshots(self, most: float) -> None:
-        """Advance the time until at most `most` bytes of snapshots wait to be written."""
-        while self._snapshots > most and self._written > 0:
+    def wait_for_snapshots(self, max_bytes: float) -> None:
+        """Advance the time until no more than `max_bytes` bytes of snapshots remain to be written."""
+        while self._snapshots > max_bytes and self._written > 0:
             # Snapshots have only a part of the bandwidth, because other writes are in progress at the same time.
-            left = (self._snapshots - most) * self._written / self._snapshots
+            left = (self._snapshots - max_bytes) * self._written / self._snapshots
             each = self._device.mixed_bytes_per_second / 2 if self._read > 0 else self._device.write_bytes_per_second
             self.go_on(min(left / each, self._read / each) if self._read > 0 else left / each)
             if left <= 1e-6 * self._written:

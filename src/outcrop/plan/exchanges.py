@@ -70,10 +70,11 @@ Message: TypeAlias = tuple[str, int, int, int, int, int, int]
 """A message with rows of planes z0 <= z < z1. The tuple has the array, z0, z1, the first row, the end of the rows, the
 number of columns and the level. If the two ranks are neighbours along y, rows are counted from the cut between them. If
 the two ranks are neighbours along z, planes are counted from the cut. For faces, the level is 0."""
-Step: TypeAlias = tuple[int, bool, int, int]
-"""A step of a rank in a pass. The tuple contains the number of its action, a flag, a direction, and a number of planes
-n. Planes are counted from the start of the pass. If the flag is true, the rank begins the transfers of all planes up to
-number n in this direction. If the flag is false, the rank waits until n planes have been transferred."""
+ExchangeStep: TypeAlias = tuple[int, bool, int, int]
+"""A step of the exchanges of a rank in a pass. The tuple contains the number of its action, a flag, a direction, and a
+number of planes n. Planes are counted from the start of the pass. If the flag is true, the rank begins the transfers of
+all planes up to number n in this direction. If the flag is false, the rank waits until n planes have been transferred.
+"""
 
 
 class ExchangeProof:
@@ -191,10 +192,10 @@ def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
     return found
 
 
-def steps_of(problem: Problem, one: Pass) -> list[Step]:
+def steps_of(problem: Problem, one: Pass) -> list[ExchangeStep]:
     """Return the steps of a rank in a pass. Here a step is not a time step: in each step, the rank begins to transfer
     planes, or waits for planes."""
-    steps: list[Step] = []
+    steps: list[ExchangeStep] = []
     # the key of a list of jobs: the direction, and a flag that is true for static fields
     jobs: dict[tuple[int, bool], list[_Job]] = {}
     begun, waited = [0] * 2 * len(SIDES), [0] * 2 * len(SIDES)
@@ -273,9 +274,9 @@ def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
     return None
 
 
-def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[Sequence[int | None]]) -> None:
-    """Raise IllegalPlan if some ranks would wait for each other forever. `steps` has the steps of each rank in the same
-    pass, and `neighbours` has the neighbours of each rank at all its sides (SIDES)."""
+def require_progress(steps: Sequence[Sequence[ExchangeStep]], neighbours: Sequence[Sequence[int | None]]) -> None:
+    """Raise IllegalPlan if some ranks would wait for each other forever. `steps[i]` lists the exchange steps of rank i
+    in one pass. `neighbours[i]` lists the neighbours of rank i, one for each side in SIDES."""
     begun = [[0] * 2 * len(SIDES) for _ in steps]
     place = [0] * len(steps)
     ready = list(range(len(steps)))

@@ -39,7 +39,7 @@ from typing import TypeAlias
 from outcrop.errors import InputError
 from outcrop.plan.actions import ABOVE, BELOW, HIGH, LOW, SIDES, round_up
 from outcrop.plan.contents import IllegalPlan
-from outcrop.plan.exchanges import RECEIVE, SEND, Message, Step, messages, require_progress, steps_of
+from outcrop.plan.exchanges import RECEIVE, SEND, ExchangeStep, Message, messages, require_progress, steps_of
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.plan import Pass, Plan, Scheme, Sizes
 from outcrop.plan.problem import DIRECT_BYTES, Groups, Problem, chunk_rows, divides
@@ -372,13 +372,13 @@ def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
 
 
 class _Exchanges:
-    """Computes the messages and the steps of passes. Ranks can share a pass, so the result for each pass is kept."""
+    """Computes the messages and the exchange steps of passes. Ranks can share a pass, so the results are kept."""
 
     def __init__(self) -> None:
         self._messages: dict[tuple[int, int, int], list[Message]] = {}
-        self._steps: dict[tuple[int, int], list[Step]] = {}
+        self._steps: dict[tuple[int, int], list[ExchangeStep]] = {}
 
-    def steps(self, problem: Problem, one: Pass) -> list[Step]:
+    def steps(self, problem: Problem, one: Pass) -> list[ExchangeStep]:
         key = id(problem), id(one)
         if key not in self._steps:
             self._steps[key] = steps_of(problem, one)

@@ -25,8 +25,8 @@ slab. So the rows for the triangle arrive while the rank updates this trapezoid.
     write the planes whose finished rows were received for slab s-1
 
 A rank computes the checksums of its own rows. Usually, the updates of the rank compute these checksums. But the lower
-neighbour updates the lowest rows. So the action Check adds two ranges of rows to the checksums: 0 <= y < r at level 0,
-and 0 <= y < rL at the last level.
+neighbour updates the lowest rows of this rank. So the action Check adds two ranges of rows to the checksums:
+0 <= y < r at level 0, and 0 <= y < rL at the last level.
 
 A rank receives finished rows only in planes that its trapezoid no longer reads. Let Z be the end of slab s, and let b
 be the number of planes of a slab. The triangle of slab s-1 has finished the planes below Z - b - r(L-1). The trapezoid

@@ -219,7 +219,8 @@ def member_text(manifest: Manifest, index: int) -> str:
 
 
 def member_of(header: Header) -> dict[str, object]:
-    """Return the values in a text that `member_text` has made, or {} for the header of a run's first device."""
+    """Return the values that `member_text` has stored in the header. Return {} for the header of a run's first device,
+    because this header has the manifest."""
     content = json.loads(header.text) if header.kind == SHARE else {}
     return content if isinstance(content, dict) else {}
 

@@ -206,7 +206,7 @@ struct DetectedMachine {
   std::vector<std::string> lines;
 };
 
-/// Returns the number of each rank's node. Nodes are numbered from 0, in the order of their lowest ranks. Element i of
+/// Returns, for each rank, the number of the node of this rank. Nodes are numbered from 0, in the order of their lowest ranks. Element i of
 /// the argument is the lowest rank on the node of rank i.
 std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node);
 
