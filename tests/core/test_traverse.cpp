@@ -1,8 +1,8 @@
-// These tests check the order of updates. Each row contains a stamp instead of values: its plane, its number, and its
-// level. The kernel checks the stamp of each row that a stencil reads. When level t is written, each row that is read
-// must have level t - 1, and the overwritten row must have level t - 2. The kernel then writes the new stamp. A wrong
-// order, a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also reports a missing wait as
-// a data race.
+// These tests check the order of updates. Every 64 bytes of a row contain a stamp instead of values: its plane, its row,
+// and its level. The kernel checks each stamp that a stencil reads. When level t is written, each stamp that is read must
+// have level t - 1, and the overwritten stamp must have level t - 2. The kernel then writes the new stamp. A wrong order,
+// a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also reports a missing wait as a data
+// race.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -24,12 +24,14 @@ struct Stamp {
 };
 
 constexpr std::int32_t guard_value = 12345;
+constexpr long group = 16;  // number of cells from one stamp of a row to the next
 
 // The data of the checking kernel, which gets a pointer to this object instead of the parameters of a stencil.
 struct Check {
   Grid grid;
   long planes_most;
-  std::atomic<long> rows_updated{0}, faults{0}, faults_wide{0};
+  bool may_divide;  // true if calls may update parts of rows
+  std::atomic<long> groups_updated{0}, faults{0}, faults_wide{0};
 };
 
 bool is_rim(const Grid &grid, long z, long y) {
@@ -40,30 +42,35 @@ void checking_kernel(const outcrop_block *block) {
   // unlike other kernels, this kernel gets a pointer as its parameter
   Check &check = **static_cast<Check *const *>(block->scalars);
   const Grid &grid = check.grid;
-  if (block->planes < 1 || block->planes > check.planes_most || block->y0 >= block->y1 || block->x0 != 0 ||
-      block->x1 != block->pitch || block->nx != grid.nx)
+  const bool is_divided = block->x1 - block->x0 < block->pitch;
+  if (block->planes < 1 || block->planes > check.planes_most || block->y0 >= block->y1 || block->x0 < 0 ||
+      block->x0 >= block->x1 || block->x1 > block->pitch || (is_divided && !check.may_divide) || block->nx != grid.nx)
     check.faults_wide.fetch_add(1);
-  const auto row = [&](const void *plane, long y) {
+  const auto stamp = [&](const void *plane, long y, long x) {
     return reinterpret_cast<const Stamp *>(static_cast<const std::byte *>(plane) +
-                                           static_cast<std::size_t>(y) * grid.pitch_bytes);
+                                           static_cast<std::size_t>(y) * grid.pitch_bytes +
+                                           static_cast<std::size_t>(x) * grid.item_bytes);
   };
-  for (long k = 0; k < block->planes; ++k)
-    for (long y = block->y0; y < block->y1; ++y) {
-      const Stamp centre = *row(block->source[0][k], y);
-      bool good = centre.y == y && !is_rim(grid, centre.z, y) && centre.guard == guard_value;
-      for (long dz = -grid.radius_z; dz <= grid.radius_z; ++dz)
-        for (long dy = -grid.radius_y; dy <= grid.radius_y; ++dy) {
-          const Stamp other = *row(block->source[0][k + dz], y + dy);
+  const auto update = [&](long k, long y, long x) {
+    const Stamp centre = *stamp(block->source[0][k], y, x);
+    bool good = centre.y == y && !is_rim(grid, centre.z, y) && centre.guard == guard_value;
+    for (long dz = -grid.radius_z; dz <= grid.radius_z; ++dz)
+      for (long dy = -grid.radius_y; dy <= grid.radius_y; ++dy)
+        for (long other_x = std::max(0L, x - group); other_x <= x + group && other_x < block->pitch; other_x += group) {
+          const Stamp other = *stamp(block->source[0][k + dz], y + dy, other_x);
           const bool rim = is_rim(grid, centre.z + dz, y + dy);
           good = good && other.z == centre.z + dz && other.y == y + dy && (rim || other.level == centre.level);
         }
-      Stamp *target = const_cast<Stamp *>(row(block->target[0][k], y));
-      // level 1 may overwrite any stamp, because the slot held a plane that has left the window
-      if (centre.level >= 1)
-        good = good && target->z == centre.z && target->y == y && target->level == centre.level - 1;
-      *target = Stamp{centre.level + 1, centre.z, centre.y, guard_value};
-      check.rows_updated.fetch_add(1, std::memory_order_relaxed);
-      if (!good) check.faults.fetch_add(1, std::memory_order_relaxed);
+    Stamp *target = const_cast<Stamp *>(stamp(block->target[0][k], y, x));
+    // level 1 may overwrite any stamp, because the slot held a plane that has left the window
+    if (centre.level >= 1) good = good && target->z == centre.z && target->y == y && target->level == centre.level - 1;
+    *target = Stamp{centre.level + 1, centre.z, centre.y, guard_value};
+    if (!good) check.faults.fetch_add(1, std::memory_order_relaxed);
+  };
+  for (long k = 0; k < block->planes; ++k)
+    for (long y = block->y0; y < block->y1; ++y) {
+      for (long x = block->x0; x < block->x1; x += group) update(k, y, x);
+      check.groups_updated.fetch_add((block->x1 - block->x0) / group, std::memory_order_relaxed);
     }
 }
 
@@ -72,12 +79,14 @@ struct Case {
   Tiling tiling;
   unsigned threads;
   std::vector<unsigned> node_threads{threads};
+  long groups = 1;  // number of stamps in a row
 };
 
 std::ostream &operator<<(std::ostream &out, const Case &c) {
   return out << c.nz << "x" << c.ny << " radii " << c.radius_z << "," << c.radius_y << " skew " << c.skew << " levels "
              << c.levels << " slab " << c.slab << " diamond " << c.tiling.diamond << " planes " << c.tiling.planes
-             << " chunk " << c.tiling.chunk << " threads " << c.threads << " nodes " << c.node_threads.size();
+             << " chunk " << c.tiling.chunk << " columns " << c.tiling.columns << " threads " << c.threads << " nodes "
+             << c.node_threads.size() << " groups " << c.groups;
 }
 
 // Returns a placement of threads on synthetic nodes. The threads are not bound.
@@ -90,10 +99,11 @@ ThreadPlacement placement_of(const Case &c) {
 
 Grid grid_of(const Case &c) {
   Grid grid;
-  grid.nz = c.nz, grid.ny = c.ny, grid.nx = 5;
+  grid.nz = c.nz, grid.ny = c.ny, grid.nx = group * c.groups - 11;
   grid.radius_z = c.radius_z, grid.radius_y = c.radius_y, grid.skew_z = grid.skew_y = c.skew;
-  grid.item_bytes = 4, grid.pitch_bytes = 64;
-  grid.plane_bytes = static_cast<std::size_t>(c.ny) * 64;
+  grid.skew_x = group;
+  grid.item_bytes = 4, grid.pitch_bytes = static_cast<std::size_t>(64 * c.groups);
+  grid.plane_bytes = static_cast<std::size_t>(c.ny) * grid.pitch_bytes;
   grid.record_bytes = (grid.plane_bytes + 4 + 4095) / 4096 * 4096;
   grid.rim_z_low = grid.rim_z_high = c.radius_z;
   grid.rim_y_low = grid.rim_y_high = c.radius_y;
@@ -112,9 +122,9 @@ Stages stages_of(Check *check) {
 }
 
 void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level) {
-  for (long y = 0; y < grid.ny; ++y)
-    *reinterpret_cast<Stamp *>(plane + y * 64) =
-        Stamp{level, static_cast<std::int32_t>(z), static_cast<std::int32_t>(y), guard_value};
+  for (std::size_t byte = 0; byte < grid.rows_bytes(); byte += 64)
+    *reinterpret_cast<Stamp *>(plane + byte) =
+        Stamp{level, static_cast<std::int32_t>(z), static_cast<std::int32_t>(byte / grid.pitch_bytes), guard_value};
 }
 
 // Runs one case. This test has no Copy actions, which copy the rim into the second ring in a pass. So this function
@@ -124,7 +134,7 @@ void run_case(const Case &c) {
   // the minimum number of slots for a slab and for the planes that the slab reads
   const long planes = std::min(grid.nz, c.slab + c.skew * (c.levels + 1));
   const Window window(grid, two_rings(grid, planes));
-  Check check{grid, c.tiling.planes, {}, {}, {}};
+  Check check{grid, c.tiling.planes, c.tiling.columns > 0, {}, {}, {}};
   Team team(placement_of(c));
   const Stages stages = stages_of(&check);
   Traverse traverse(team, grid, window, stages, c.tiling, c.levels);
@@ -140,16 +150,17 @@ void run_case(const Case &c) {
       stamp_plane(grid, window.ring(1).plane(copied), copied, -1);
     traverse.update(slab, cancelled);
     for (; done < std::min(grid.end_plane(), slab.zeta1 - c.skew * (c.levels - 1)); ++done)
-      for (long y = grid.first_row(); y < grid.end_row(); ++y) {
-        const auto *stamp =
-            reinterpret_cast<const Stamp *>(window.ring(static_cast<std::size_t>(c.levels % 2)).plane(done) + y * 64);
-        ASSERT_EQ(stamp->level, c.levels) << c << ": plane " << done << " row " << y;
-        ASSERT_EQ(stamp->z, done) << c;
-      }
+      for (long y = grid.first_row(); y < grid.end_row(); ++y)
+        for (long x = 0; x < grid.pitch_cells(); x += group) {
+          const auto ring = static_cast<std::size_t>(c.levels % 2);
+          const auto *stamp = reinterpret_cast<const Stamp *>(window.cell(ring, done, y, x));
+          ASSERT_EQ(stamp->level, c.levels) << c << ": plane " << done << " row " << y << " cell " << x;
+          ASSERT_EQ(stamp->z, done) << c;
+        }
   }
   const long rows = (grid.end_plane() - grid.first_plane()) * (grid.end_row() - grid.first_row()) * c.levels;
   EXPECT_EQ(done, grid.end_plane()) << c;
-  EXPECT_EQ(check.rows_updated.load(), rows) << c;
+  EXPECT_EQ(check.groups_updated.load(), rows * c.groups) << c;
   EXPECT_EQ(check.faults.load(), 0) << c;
   EXPECT_EQ(check.faults_wide.load(), 0) << c;
   EXPECT_EQ(traverse.cells_updated(), static_cast<std::uint64_t>(rows * grid.nx)) << c;
@@ -190,6 +201,20 @@ TEST(Traverse, ManyThreadsShareManyTiles) {
   for (unsigned threads : {1u, 2u, 4u, 7u}) run_case({30, 120, 1, 1, 1, 12, 11, {3, 16, 2}, threads});
 }
 
+// A range of columns moves to lower x with each level. The number of cells in a row is not always a multiple of the
+// range. A range may be longer than the row, or shorter than the distance that it moves in a slab.
+TEST(Traverse, RangesOfColumnsKeepTheOrder) {
+  for (long groups : {1, 5, 12})
+    for (long columns : {1, 3, 20})
+      for (long levels : {1, 2, 7})
+        for (long diamond : {0, 2})
+          for (long chunk : {0, 4}) {
+            const Tiling tiling{.diamond = diamond, .sweep_rows = 4, .chunk = chunk, .columns = columns * group};
+            run_case({12, 14, 1, 1, 1, levels, 5, tiling, 3, {3}, groups});
+            run_case({15, 17, 2, 2, 2, levels, 50, tiling, 2, {1, 1}, groups});
+          }
+}
+
 // The threads of a node take the tiles of their own node first. Some of these tiles wait for tiles of other nodes. A
 // mistake in these waits causes a wrong order or a deadlock.
 TEST(Traverse, NodesTakeTheirOwnRowsFirst) {
@@ -207,7 +232,7 @@ TEST(Traverse, FewerLevelsThanPrepared) {
   const Case c{9, 12, 1, 1, 1, 6, 50, {2, 16, 2}, 2};
   const Grid grid = grid_of(c);
   const Window window(grid, two_rings(grid, grid.nz));
-  Check check{grid, 2, {}, {}, {}};
+  Check check{grid, 2, false, {}, {}, {}};
   Team team(2);
   const Stages stages = stages_of(&check);
   Traverse traverse(team, grid, window, stages, c.tiling, c.levels);
@@ -215,10 +240,10 @@ TEST(Traverse, FewerLevelsThanPrepared) {
   for (long levels : {6L, 1L, 4L}) {
     for (long z = 0; z < grid.nz; ++z) stamp_plane(grid, window.ring(0).plane(z), z, 0);
     for (long z = 0; z < grid.nz; ++z) stamp_plane(grid, window.ring(1).plane(z), z, -1);
-    const long before = check.rows_updated.load();
+    const long before = check.groups_updated.load();
     traverse.set_levels(levels);
     traverse.update({1, grid.end_plane() + levels - 1, levels}, cancelled);
-    EXPECT_EQ(check.rows_updated.load() - before, 7 * 10 * levels);
+    EXPECT_EQ(check.groups_updated.load() - before, 7 * 10 * levels);
     EXPECT_EQ(check.faults.load(), 0);
   }
 }
@@ -230,13 +255,13 @@ TEST(Traverse, StopsAtOnceWhenCancelled) {
     const Case c{40, 200, 1, 1, 1, 20, 50, {2, 16, 2, chunk}, 3};
     const Grid grid = grid_of(c);
     const Window window(grid, two_rings(grid, grid.nz));
-    Check check{grid, 2, {}, {}, {}};
+    Check check{grid, 2, false, {}, {}, {}};
     Team team(3);
     const Stages stages = stages_of(&check);
     Traverse traverse(team, grid, window, stages, c.tiling, c.levels);
     const std::atomic<bool> cancelled{true};
     traverse.update({1, 50, 20}, cancelled);
-    EXPECT_EQ(check.rows_updated.load(), 0);
+    EXPECT_EQ(check.groups_updated.load(), 0);
   }
 }
 
