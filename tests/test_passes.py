@@ -24,7 +24,7 @@ from outcrop.run.passes import PassRunner
 from outcrop.run.places import open_state
 from outcrop.run.progress import Progress, Standing, make_progress, part_of_stage, stage
 
-PLAN: Any = SimpleNamespace(problem=SimpleNamespace(steps_of=int), passes=[SimpleNamespace(levels=5)] * 3)
+PLAN: Any = SimpleNamespace(problem=SimpleNamespace(steps_of=int, statics=0), passes=[SimpleNamespace(levels=5)] * 3)
 WAIT_SECONDS = 20.0  # much longer than any test of this file
 
 
