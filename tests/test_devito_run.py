@@ -396,7 +396,7 @@ def test_a_changed_model_is_refused_by_later_steps(tmp_path: Path) -> None:
     sim.run(2)
     assert sim.step == 4 and sim["u"][...].any()
     again = oc.Simulation(heat, dt=1.0, directory=tmp_path / "again.oc", memory="1MiB")
-    again.assign({"u": 1.0, "a": 1.0, "cos_theta": 1.0})
+    again.assign({"u": 1.0, "a": 1.0, "theta": 1.0})
     again.run(1)
     a.data[:] = 3.0
     with pytest.raises(InputError, match=r"a\.data was changed"):
