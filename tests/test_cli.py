@@ -212,10 +212,11 @@ def test_resume_tells_which_steps_it_computes(capsys: pytest.CaptureFixture[str]
     asked = "; an earlier command asked for step 400"
     for steps, text in (
         (2, f"from step {first} to step {first + 2}{asked}, and steps after {first + 2} are no longer requested"),
-        (1, f"from step {first + 2} to step {first + 3}"),
+        (1, ""),
     ):
         assert call(["resume", "run.oc", "-t", str(steps)]) == 0
-        assert f"continuing {text}\n" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert f"continuing {text}\n" in out if text else "continuing" not in out
     assert oc.open("run.oc").remaining_steps == 0 and oc.open("run.oc").step == first + 3
 
 

@@ -202,17 +202,18 @@ def resume(
     progress = "none" if quiet else "lines"
     with stage("compiling the kernel and measuring this machine", progress):
         simulation.prepare(left)
-    output.print(_about_steps(simulation, left))
+    if text := _about_steps(simulation, left):
+        output.print(text)
     output.finish(simulation.run(left, progress), None if simulation.rank else json)
 
 
 def _about_steps(simulation: Simulation, steps: int) -> str:
-    """Return a text about the steps that `resume` will compute, and about the steps that an earlier command wanted."""
+    """If an earlier command wanted other steps than this command, return a text about both. Otherwise return ""."""
     step, last = simulation.step, simulation.step + steps
     asked = step + simulation.remaining_steps
-    text = f"continuing from step {step} to step {last}"
-    if step < asked != last:
-        text += f"; an earlier command asked for step {asked}"
+    if not step < asked != last:
+        return ""
+    text = f"continuing from step {step} to step {last}; an earlier command asked for step {asked}"
     if last < asked and not simulation.setup.description.max_step:  # an adjoint run always ends at its last step
         text += f", and steps after {last} are no longer requested"
     return text
