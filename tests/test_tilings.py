@@ -226,8 +226,8 @@ def test_rates_are_kept_for_the_same_kernel_and_planes(simulated: None, monkeypa
 
 def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that measured rates from the user's cache are multiplied by the factor of the last run of this kernel.
-    This factor does not change the order of the sizes. New measurements are not multiplied, because they are newer than
-    the run."""
+    This factor does not change the order of the sizes. If other sizes are measured, the factor is measured again,
+    because the machine may have another speed now than in the run."""
     first, one, other = simulated_meter("a"), Sizes(40, 60, 12), Sizes(40, 60, 8)
     first.compare([one, other])
     rates = first(one), first(other)
@@ -238,6 +238,9 @@ def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch:
     assert (again(one), again(other)) == (rates[0] / 2, rates[1] / 2)
     new = Sizes(40, 90, 12)
     assert again(new) == pytest.approx(1e9 * 0.97 ** len(SlowingMeter.measured)), "a new rate has no factor"
+    assert again(one) == pytest.approx(1e9 * 0.97 ** (len(SlowingMeter.measured) - 1)), "the factor is measured again"
+    again.keep()
+    assert simulated_meter("a")(new) == pytest.approx(0.97 * rates[0] / 2), "the wrong factor has changed the kept rate"
     assert simulated_meter("b").factor == 1
     monkeypatch.setattr(update_rate, "AGAIN_SECONDS", 0)
     again.measure_again(one)

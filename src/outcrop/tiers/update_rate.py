@@ -92,7 +92,8 @@ class UpdateRateMeter:
     If `kernel` is given, the meter first looks in the cache of the user for rates that earlier runs have measured. The
     text `kernel` must identify the code of the kernel and the processor. `keep` writes new rates to the cache. If the
     first rate comes from the cache, the meter multiplies all rates by `factor`. The last long run of this kernel has
-    measured this factor (measure.py). `key` identifies this factor in the cache, or is "" without `kernel`.
+    measured this factor (measure.py). If the meter then measures other sizes, the meter measures this factor again.
+    `key` identifies this factor in the cache, or is "" without `kernel`.
     """
 
     def __init__(
@@ -148,6 +149,8 @@ class UpdateRateMeter:
         if not self._recall(reduced):
             if self._seconds_left <= 0:
                 return self._guess(sizes)
+            if self._known and not self._new:
+                self._measure_factor()
             rate = self._timed(reduced)
             self._known[reduced] = rate / self.factor
             self._new.add(reduced)
@@ -176,6 +179,8 @@ class UpdateRateMeter:
         # reference sizes are the sizes with the highest known rate, and this rate is their usual rate. Otherwise, the
         # reference sizes are the fastest sizes, and their usual rate is the median of their rates.
         reference = known if known in rates else max(rates, key=lambda one: max(rates[one]))
+        if reference == known:
+            self.factor = median(rates[reference]) / self._known[reference]
         usual = self._known.get(reference) or median(rates[reference]) / self.factor
         for one in unknown:
             if one in rates:
@@ -202,6 +207,13 @@ class UpdateRateMeter:
 
     def _key(self, reduced: Sizes) -> str:
         return hashlib.sha256(f"{self._kernel} {reduced}".encode()).hexdigest()[:32]
+
+    def _measure_factor(self) -> None:
+        """Measure the fastest sizes of the cache again, and set the factor to the result. New rates are divided by this
+        factor before they are kept. The factor of the last run is not good enough for this, because the run may have
+        had other sizes, or the speed of the machine may have changed since the run."""
+        known = max(self._known, key=lambda one: self._known[one])
+        self.factor = self._timed(known) / self._known[known]
 
     def _timed(self, reduced: Sizes) -> float:
         """Measure and return the rate of sizes. Subtract the time of the measurement from the remaining time for
