@@ -3,9 +3,9 @@
     .venv/bin/python scripts/ranks_beside_plan.py predicted DIRECTORY [REPEATS]    Compare 2 and 4 ranks with plans.
     .venv/bin/python scripts/ranks_beside_plan.py pairs DIRECTORY [REPEATS]        Compare 2 ranks with one process.
 
-Each rank has one thread, which is pinned to one core. If there are more ranks than cores, ranks share cores. The
-commands `predicted` and `pairs` need mpi4py and mpiexec (`pip install 'outcrop[mpi]'`), or the launcher in
-$OUTCROP_MPIRUN.
+Each rank has one thread, and is bound to an equal share of the cores. If there are more ranks than cores, ranks share
+cores. The single process may use all cores. The commands `predicted` and `pairs` need mpi4py and mpiexec
+(`pip install 'outcrop[mpi]'`), or the launcher in $OUTCROP_MPIRUN.
 
 `predicted` prints the predicted and the measured seconds of the passes of each run, and their ratio. Then it prints the
 seconds of each phase in the first of the repeated runs, so that you see which phase differs. `pairs` alternates
@@ -36,8 +36,8 @@ CASES = {
 """The shape, the steps, the number of arrays on the disk, and the initial values of each stencil."""
 SHARE = 1 / 16
 SCHEMES = ("wavefront", "split", "auto")
-PINNED = 'cores=($1); shift; exec taskset -c "${cores[$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} % ${#cores[@]}))]}" "$@"'
-"""A command for bash that runs a rank on one of the cores in its first argument."""
+BOUND = 'cores=($1); shift; exec taskset -c "${cores[${OMPI_COMM_WORLD_RANK:-$PMI_RANK}]}" "$@"'
+"""A command for bash that binds a rank to its cores. The first argument has a list of cores for each rank."""
 
 
 def run(stencil: str, ranks: int, scheme: str, where: Path) -> dict[str, Any]:
@@ -52,11 +52,17 @@ def run(stencil: str, ranks: int, scheme: str, where: Path) -> dict[str, Any]:
                  "--threads", str(threads), "--scheme", scheme, "--json", str(report),
                  "-d", f"{folder}/run.oc"]  # fmt: skip
         if ranks > 1:
-            cores = " ".join(map(str, sorted(os.sched_getaffinity(0))))
-            words = [*launcher(), "-n", str(ranks), "bash", "-c", PINNED, "bash", cores, *words]
+            words = [*launcher(), "-n", str(ranks), "bash", "-c", BOUND, "bash", " ".join(_shares(ranks)), *words]
         subprocess.run(words, check=True)
         found: dict[str, Any] = json.loads(report.read_text())
     return found
+
+
+def _shares(ranks: int) -> list[str]:
+    """Return the cores of each rank, as lists for taskset."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // ranks)
+    return [",".join(str(cores[core % len(cores)]) for core in range(r * each, (r + 1) * each)) for r in range(ranks)]
 
 
 def launcher() -> list[str]:
