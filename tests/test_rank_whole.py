@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -179,6 +180,41 @@ def test_parts_of_an_interrupted_commit_are_read_at_one_step(
         state.commit(8)
     with pytest.raises(InputError, match=r"rank-1 has generation 4, and .*rank-0 has 1: these parts do not belong"):
         oc.open(where)
+
+
+U, A = oc.Field("u"), oc.Field("a")
+TURNED = oc.Stencil("turned", {U: (U[0, 1, 0] + U[0, -1, 0]) / 2 * sympy.cos(A[0, 0, 0])})
+
+
+def assigns(group: RankGroup | None, where: Path, functions: str = "once") -> Any:
+    """Begin a run that reads a function of a static field."""
+    options: dict[str, Any] = {"directory": where, "comm": group, "memory": "4MiB", "functions": functions}
+    sim = oc.Simulation(TURNED, SHAPE, **options)
+    sim.assign({"u": VALUES, "a": VALUES[::-1]})
+    return sim if group is None else sim.step
+
+
+def test_parts_are_gathered_before_their_functions_are_computed(tmp_path: Path) -> None:
+    """Checks `gather` before the first step, when the function of the static field has no values yet. The new run must
+    compute the function, and must have the bits of a run that computes the function in each step."""
+    alone = assigns(None, tmp_path / "alone.oc", "steps")
+    alone.run(3, progress="none")
+    assert ranks(2, assigns, tmp_path / "parts") == [0, 0]
+    assert gather([tmp_path / "parts"], tmp_path / "whole.oc").manifest.step == 0
+    sim = oc.open(tmp_path / "whole.oc")
+    assert sim.run(3, progress="none").computed_once == ("cos_a = cos(a)",)
+    np.testing.assert_array_equal(sim["u"][:], alone["u"][:])
+    assert ranks(2, computes_a_step, tmp_path / "parts") == [1, 1]
+    gather([tmp_path / "parts"], tmp_path / "later.oc")
+    sim = oc.open(tmp_path / "later.oc")
+    sim.run(2, progress="none")
+    np.testing.assert_array_equal(sim["u"][:], alone["u"][:])
+
+
+def computes_a_step(group: RankGroup, where: Path) -> int:
+    sim = oc.open(where, comm=group)
+    sim.run(1, progress="none")
+    return sim.step
 
 
 @pytest.mark.parametrize(("ny", "scheme", "parts"), [
