@@ -333,8 +333,8 @@ def _require_space(group: RankGroup, new: Path, description: Description, step: 
         if needed > free:
             raise InputError(
                 f"no space: to move to {counted(group.size, 'rank')}, the run needs {format_bytes(needed)} more in "
-                f"{existing} for a while, and {format_bytes(free)} are free; make room, or start as many ranks as "
-                "before"
+                f"{existing} for a while, and {format_bytes(free)} are free; make room, or start the same number and "
+                "the same grid of ranks as before"
             )
 
 
