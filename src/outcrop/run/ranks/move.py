@@ -79,10 +79,10 @@ from outcrop.run.ranks.shared import SharedGroup
 from outcrop.run.ranks.whole import Selection, read_rows
 from outcrop.units import counted, format_bytes
 
-Describe = Callable[[Manifest, str, Path, Sequence[Sampling]], Description]
+Describe = Callable[[Manifest, str, Path, Sequence[Sampling], int], Description]
 """A function that returns the description of the new part, or of the whole run if the group has one rank. The arguments
-are the manifest of part 0, the name of the new run, the directory of this rank, and the receivers. The function raises
-InputError if the run does not work with this number of ranks."""
+are the manifest of part 0, the name of the new run, the directory of this rank, the receivers, and the number of new
+parts along z. The function raises InputError if the run does not work with these ranks."""
 
 
 def settle(group: RankGroup, path: object, along_z: int | None = None) -> list[FoundPart] | None:
@@ -143,7 +143,7 @@ def move(group: RankGroup, path: object, parts: Sequence[FoundPart], along_z: in
             is_own = there is not None and there.run == parts[0].run
             if not (place.is_around or is_own or _is_free(place.final)):
                 raise InputError(f"{place.final} holds something that is not a part of this run; move it away")
-            description = describe(first, run, place.final, samplings)
+            description = describe(first, run, place.final, samplings, along_z)
             check_creation([new], description, force=True)
             if place.is_around:
                 _require_room(place, description, first)
