@@ -1,6 +1,7 @@
 """Check reads of the whole grid of several ranks by all ranks, by one process, by Zarr, and by the commands."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,11 +17,12 @@ import outcrop as oc
 from mpi_programs import run_ranks
 from outcrop.cli.main import call
 from outcrop.errors import InputError
+from outcrop.run import opening
 from outcrop.run.places import open_state
 from outcrop.run.ranks import whole, wire
 from outcrop.run.ranks.gather import gather
 from outcrop.run.ranks.group import RankGroup
-from rank_processes import ranks
+from rank_processes import at_call, ranks
 from strategies import examples
 
 SHAPE = (13, 46, 9)
@@ -179,6 +182,41 @@ def test_parts_of_an_interrupted_commit_are_read_at_one_step(
         oc.open(where)
 
 
+U, A = oc.Field("u"), oc.Field("a")
+TURNED = oc.Stencil("turned", {U: (U[0, 1, 0] + U[0, -1, 0]) / 2 * sympy.cos(A[0, 0, 0])})
+
+
+def assigns(group: RankGroup | None, where: Path, functions: str = "once") -> Any:
+    """Begin a run that reads a function of a static field."""
+    options: dict[str, Any] = {"directory": where, "comm": group, "memory": "4MiB", "functions": functions}
+    sim = oc.Simulation(TURNED, SHAPE, **options)
+    sim.assign({"u": VALUES, "a": VALUES[::-1]})
+    return sim if group is None else sim.step
+
+
+def test_parts_are_gathered_before_their_functions_are_computed(tmp_path: Path) -> None:
+    """Checks `gather` before the first step, when the function of the static field has no values yet. The new run must
+    compute the function, and must have the bits of a run that computes the function in each step."""
+    alone = assigns(None, tmp_path / "alone.oc", "steps")
+    alone.run(3, progress="none")
+    assert ranks(2, assigns, tmp_path / "parts") == [0, 0]
+    assert gather([tmp_path / "parts"], tmp_path / "whole.oc").manifest.step == 0
+    sim = oc.open(tmp_path / "whole.oc")
+    assert sim.run(3, progress="none").computed_once == ("cos_a = cos(a)",)
+    np.testing.assert_array_equal(sim["u"][:], alone["u"][:])
+    assert ranks(2, computes_a_step, tmp_path / "parts") == [1, 1]
+    gather([tmp_path / "parts"], tmp_path / "later.oc")
+    sim = oc.open(tmp_path / "later.oc")
+    sim.run(2, progress="none")
+    np.testing.assert_array_equal(sim["u"][:], alone["u"][:])
+
+
+def computes_a_step(group: RankGroup, where: Path) -> int:
+    sim = oc.open(where, comm=group)
+    sim.run(1, progress="none")
+    return sim.step
+
+
 @pytest.mark.parametrize(("ny", "scheme", "parts"), [
     (36, "wavefront", "12 rows"), (36, "split", "12 rows"), (34, "wavefront", "10 to 12 rows"),
     (31, "split", "9 to 11 rows"),
@@ -274,9 +312,12 @@ def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFi
     np.testing.assert_array_equal(oc.open(where).snapshots["u"], expected[0])
 
 
-def opens(group: RankGroup, where: Path) -> int:
-    """Open a run."""
-    return oc.open(where, comm=group).step
+def opens(group: RankGroup, where: Path, grid: Any = "auto", is_killed: bool = False) -> int:
+    """Open a run. If `is_killed` is true, this process kills itself when its part can be used, but the parts have no
+    Zarr group yet."""
+    if is_killed:
+        at_call(opening, "share", 0, before=True)
+    return oc.open(where, comm=group, ranks=grid).step
 
 
 def replaces(group: RankGroup, where: Path) -> Any:
@@ -305,6 +346,33 @@ def test_no_zarr_group_is_made_for_unequal_parts_or_other_files(
     info = command(capsys, "info", unequal)[1]
     assert "no group of all parts, because they have different numbers of rows" in info
     np.testing.assert_array_equal(oc.open(apart)["u"][:], VALUES)
+
+
+@pytest.mark.parametrize(("size", "grid", "reason"), [
+    (4, (2, 2), "the planes of the grid are divided among the ranks"),
+    (7, "auto", "the parts have 5 to 6 rows, and Zarr needs equally many"),
+])  # fmt: skip
+def test_the_group_of_other_parts_is_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int, grid: Any, reason: str
+) -> None:
+    """Moves parts that are a Zarr group to parts that cannot be a group, and kills all ranks at the end of the move.
+    Checks that no group of the old parts is left. If such a group exists, for example because an earlier version has
+    left it, `verify` must report it, and `--repair` must remove it. The values of this group are wrong."""
+    where, old = tmp_path / "run.oc", tmp_path / "old"
+    ranks(4, begins, where, (8, 36, 10), 2, {"snapshots": oc.Snapshots(every=2)})
+    shutil.copytree(where, old, symlinks=True, ignore=shutil.ignore_patterns("rank-*"))
+    assert ranks(size, opens, where, grid, True) == [None] * size
+    parts = [f"rank-{rank}" for rank in range(size)]
+    assert sorted(os.listdir(where)) == parts
+    assert command(capsys, "verify", where)[0] == 0
+    shutil.copytree(old, where, symlinks=True, dirs_exist_ok=True)
+    code, said, error = command(capsys, "verify", where)
+    line = f"{where / 'zarr.json'} is not a group of these parts, because {reason}"
+    assert code != 0 and said == f"{line}\n" and "1 links or metadata files are not; repair them with" in error
+    code, said, _ = command(capsys, "verify", "--repair", where)
+    assert code == 0 and f"{line}: mended\n" in said
+    assert sorted(os.listdir(where)) == parts
+    assert command(capsys, "verify", where)[0] == 0
 
 
 @pytest.mark.mpi

@@ -79,7 +79,7 @@ def _verify_parts(where: Path, mend: bool) -> Findings:
     group, untidy = group_of(where, first), [line for one in found for line in one.untidy]
     if group is not None and (wrong := group.untidy(first)):
         if mend:
-            group.make(first)
+            group.repair(first)
             print("\n".join(f"{line}: mended" for line in wrong))
         untidy += group.untidy(first)
     damage = [line for one in found for line in one.damage]

@@ -70,7 +70,7 @@ def open_run(
             _refuse_part(place)
             grid = as_ranks(ranks)
             if parts := settle(group, path, grid.along_z if grid.is_grid else None):
-                move(group, path, parts, grid.along_z, partial(_description, group, changes, grid.along_z))
+                move(group, path, parts, grid.along_z, partial(_description, group, changes))
         else:
             if not reads_only and was_interrupted(place) and not _is_readable(place):
                 with _alone() as alone:
@@ -98,7 +98,7 @@ def take_parts(setup: Setup) -> Setup:
     place = setup.directories[0]
     with _alone() as group:
         if parts := settle(group, place):
-            move(group, place, parts, 1, partial(_description, group, setup.changes, 1))
+            move(group, place, parts, 1, partial(_description, group, setup.changes))
     return open_run(place, setup.changes, ranks=1)
 
 
@@ -139,11 +139,11 @@ def _refuse_part(place: Path) -> None:
 
 
 def _description(
-    group: RankGroup, changes: Mapping[str, Any], parts_z: int, first: Manifest, run: str, place: Path,
-    samplings: Sequence[Sampling],
+    group: RankGroup, changes: Mapping[str, Any], first: Manifest, run: str, place: Path, samplings: Sequence[Sampling],
+    along_z: int,
 ) -> Description:  # fmt: skip
     """Return the description of the new part of this rank in `place`, or of the whole run if the group has one rank.
-    The new parts form `parts_z` parts along z. `first` is the manifest of part 0, and `run` is the name of the new run.
+    The new run has `along_z` parts along z. `first` is the manifest of part 0, and `run` is the name of the new run.
     Raises InputError if the run does not work with these ranks."""
     if first.part is None:
         refuse_whole(first, place)
@@ -159,10 +159,10 @@ def _description(
     kernel = Setup(stencil, whole, (place,)).kernel_stencil
     problem = as_problem(kernel, whole.layout, steps, as_boundary(whole.boundary), in_place=False)
     problem = replace(problem, acquisition=undivided_groups(whole.taps))
-    least, for_chunks = whole.settings.given.bt or 1, parts_z == 1 and will_share(group, place)
-    cut = cut_problem(problem, group.size // parts_z, least, for_chunks=for_chunks)
+    least, for_chunks = whole.settings.given.bt or 1, along_z == 1 and will_share(group, place)
+    cut = cut_problem(problem, group.size // along_z, least, for_chunks=for_chunks)
     plain = Description(**{one.name: getattr(whole, one.name) for one in fields(Description)})
-    own = PartEntry(run, group.rank, cut, planes=cut_planes(problem, parts_z, least))
+    own = PartEntry(run, group.rank, cut, planes=cut_planes(problem, along_z, least))
     own = replace(own, traces=own_traces(samplings, own))
     part = as_part(replace(plain, directories=(str(place.absolute()),)), own)
     setup = Setup(stencil, part, (place,), group=group)

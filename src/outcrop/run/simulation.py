@@ -585,9 +585,9 @@ def open(
 ) -> Simulation:  # fmt: skip
     """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run.
     If an argument is None, its setting does not change. `ranks` and `comm` have the same meaning as in `RunOptions`.
-    Under mpirun, all ranks open the run together. If the run has another number of ranks, or is a run of one process,
-    the rows of the run are first moved to these ranks. Without mpirun, a directory of all parts is opened for reading.
-    The first call of `run`, or the first assignment, then moves the rows of all parts to this process.
+    Under mpirun, all ranks open the run together. If the run has another number or grid of ranks, or is a run of one
+    process, its rows and planes are first moved to these ranks. Without mpirun, a directory of all parts is opened for
+    reading. The first call of `run`, or the first assignment, then moves all rows and planes to this process.
 
     `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
     dropped. `signals` replaces the signals of the same names. `params` replaces the parameters of the same names: the

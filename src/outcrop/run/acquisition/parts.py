@@ -22,8 +22,8 @@ values are sent to the upper neighbour along y (`GridSampling`).
 The norms of a part are exact sums over the cells that its rank updates. `rounded_norms` adds the sums of all parts, and
 rounds the result.
 
-`MovedRecords` makes the records of new parts when the number of ranks changes. `MovedRecords` treats a run of one
-process like a run of one rank, which has only one part.
+`MovedRecords` makes the records of new parts when the number or the grid of ranks changes. `MovedRecords` treats a run
+of one process like a run of one rank, which has only one part.
 """
 
 from __future__ import annotations
@@ -403,10 +403,10 @@ class _PartSnapshot:
 
 
 class MovedRecords:
-    """Makes the records of one new part from the records of all old parts, when the number of ranks changes. `rank` is
-    the number of the new part. `cuts` has the cuts of the new run. `first` is the manifest of the old part 0 at the
-    step of the move. A run of one process is called a whole run. A whole run can be the only old part or the only new
-    part.
+    """Makes the records of one new part from the records of all old parts, when the number or the grid of ranks
+    changes. `rank` is the number of the new part. `cuts` has the cuts of the new run. `first` is the manifest of the
+    old part 0 at the step of the move. A run of one process is called a whole run. A whole run can be the only old part
+    or the only new part.
 
     Each old part that has cells of the new part yields a sequence of blocks of values. The n-th blocks of all sequences
     are joined:

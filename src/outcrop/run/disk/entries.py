@@ -238,12 +238,13 @@ def arrays_of(
     stencil: Stencil, states: StatesEntry | None = None, kernel: Stencil | None = None
 ) -> tuple[ArrayEntry, ...]:
     """Return the arrays of a stencil, in the order of its fields. The arrays of the state come first. An array of
-    previous values follows the array of its field. The arrays of fields that steps only read come next. Fields with
+    previous values follows the array of its field. The arrays of fields that steps only read come second. Fields with
     values from `states` have no array. If passes compute states of the forward run again, the fields that only the
-    forward steps read come last.
+    forward steps read come third.
 
     `kernel` is the stencil with computed fields, if the run has such fields (language/static_terms.py). Its static
-    fields then replace those of the stencil. Static fields that no pass reads come last."""
+    fields then replace those of the stencil. The static fields of the stencil that the kernel does not read come last.
+    """
     state, static = [], []
     without = {one.name for one in states.fields} if states else set()
     passes = kernel or stencil

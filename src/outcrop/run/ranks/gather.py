@@ -54,7 +54,8 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
         manifest = replace(manifest, sums=first_sums(manifest, files))
         state = stack.enter_context(created_in([target], manifest, force, files))
         state.begin_writing()
-        names = [entry.name for entry in description.arrays]
+        filled = [part.manifest.filled for part in parts]
+        names = [entry.name for entry in description.arrays if all(entry.name in one for one in filled)]
         for name in names:
             with contextlib.ExitStack() as opened:
                 source = _cells_of_all(parts, [opened.enter_context(part.planes_of(name)) for part in parts])
@@ -70,11 +71,13 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
 
 
 def _require_same(parts: Sequence[State]) -> None:
-    """Raise InputError when the parts are not parts of one state, or when an array has no values."""
+    """Raise InputError when the parts are not parts of one state, or when an array has no values. Computed fields may
+    have no values, because the first pass of the new run computes them."""
     first = parts[0].manifest
     for part in parts:
         manifest = part.manifest
-        if missing := [entry.name for entry in manifest.arrays if entry.name not in manifest.filled]:
+        needed = [*manifest.state, *manifest.given]
+        if missing := [entry.name for entry in needed if entry.name not in manifest.filled]:
             raise InputError(f"{part.path} has no values of {missing[0]}; run it first")
         same = [
             (one.stencil, one.parameters, one.boundary, one.dtype, one.whole_shape, one.taps)

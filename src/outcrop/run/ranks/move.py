@@ -23,8 +23,8 @@ between run.oc and its subdirectories whole.moving and whole.moved. The run is v
     leaves    run.oc/manifest.json ──► run.oc/whole.moved/manifest.json      one rename; the other files stay in run.oc
     arrives   run.oc/whole.moving/u, .u.0, ... ──► run.oc/                   and manifest.json at last
 
-The Zarr group of the old parts has files with the same names (shared.py). So the group is removed before a run of one
-process arrives.
+Step 3 first removes the Zarr group of the old parts (shared.py), because its links would lead to rows of other parts. A
+run of one process also has files with the same names as the group. After the move, the new parts form a new group.
 
 At each start, the ranks look for names that end in .moving or .moved (`settle`). If a complete set of new parts exists,
 the ranks complete the steps 3 to 5. Otherwise they remove the new parts. No step of the run is computed before this is
@@ -79,10 +79,10 @@ from outcrop.run.ranks.shared import SharedGroup
 from outcrop.run.ranks.whole import Selection, read_rows
 from outcrop.units import counted, format_bytes
 
-Describe = Callable[[Manifest, str, Path, Sequence[Sampling]], Description]
+Describe = Callable[[Manifest, str, Path, Sequence[Sampling], int], Description]
 """A function that returns the description of the new part, or of the whole run if the group has one rank. The arguments
-are the manifest of part 0, the name of the new run, the directory of this rank, and the receivers. The function raises
-InputError if the run does not work with this number of ranks."""
+are the manifest of part 0, the name of the new run, the directory of this rank, the receivers, and the number of new
+parts along z. The function raises InputError if the run does not work with these ranks."""
 
 
 def settle(group: RankGroup, path: object, along_z: int | None = None) -> list[FoundPart] | None:
@@ -111,7 +111,7 @@ def settle(group: RankGroup, path: object, along_z: int | None = None) -> list[F
     own = [one for one in found if one.finder == group.rank]
     made = [one.place for one in chosen if one.finder == group.rank and one.end == MADE]
     old = [one for one in own if is_replaced(one, chosen)]
-    _leave(group, made, old)
+    _leave(group, old)
     _arrive(group, made, old)
     with group.together():
         for one in own:  # remove parts of moves that were not completed, and of runs that a new run has replaced
@@ -143,7 +143,7 @@ def move(group: RankGroup, path: object, parts: Sequence[FoundPart], along_z: in
             is_own = there is not None and there.run == parts[0].run
             if not (place.is_around or is_own or _is_free(place.final)):
                 raise InputError(f"{place.final} holds something that is not a part of this run; move it away")
-            description = describe(first, run, place.final, samplings)
+            description = describe(first, run, place.final, samplings, along_z)
             check_creation([new], description, force=True)
             if place.is_around:
                 _require_room(place, description, first)
@@ -167,7 +167,7 @@ def move(group: RankGroup, path: object, parts: Sequence[FoundPart], along_z: in
             with group.together():
                 state.commit(first.step, names, sums=sums)
                 state.change(ranges=first.ranges)
-        _leave(group, [place], own)  # done here, because this process still holds the locks of the old parts
+        _leave(group, own)  # done here, because this process still holds the locks of the old parts
     _arrive(group, [place], own)
 
 
@@ -333,8 +333,8 @@ def _require_space(group: RankGroup, new: Path, description: Description, step: 
         if needed > free:
             raise InputError(
                 f"no space: to move to {counted(group.size, 'rank')}, the run needs {format_bytes(needed)} more in "
-                f"{existing} for a while, and {format_bytes(free)} are free; make room, or start as many ranks as "
-                "before"
+                f"{existing} for a while, and {format_bytes(free)} are free; make room, or start the same number and "
+                "the same grid of ranks as before"
             )
 
 
@@ -343,13 +343,13 @@ def _require_space(group: RankGroup, new: Path, description: Description, step: 
 # is responsible. All ranks must call these functions together, and can call them again after an interruption.
 
 
-def _leave(group: RankGroup, made: Sequence[PartPlace], old: Sequence[FoundPart]) -> None:
-    """Do step 3: rename the old parts."""
+def _leave(group: RankGroup, old: Sequence[FoundPart]) -> None:
+    """Do step 3: remove the Zarr group of the old parts, and rename the old parts."""
     staying = [one for one in old if one.end != LEFT]
     with group.together():
-        if staying and any(one.is_around for one in made):
-            first = RunFolder(staying[0].path).read()
-            SharedGroup(made[0].final, first).remove()
+        named = [one for one in staying if one.ranks > 1 and one.place.final.name == f"rank-{one.rank}"]
+        for root, one in {one.place.final.parent: one for one in named}.items():
+            SharedGroup(root, RunFolder(one.path).read()).remove()
         for one in staying:
             if one.place.is_around:
                 _make_folder(one.place.path(LEFT))

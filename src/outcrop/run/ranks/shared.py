@@ -103,13 +103,19 @@ class SharedGroup:
                         found[f"{name.removesuffix('0/0')}{place}/0"] = f"{up}rank-{rank}/{name}"
         return found
 
-    def why_not(self) -> str:
-        """Return the reason why the group cannot be made. If it can be made, return "". Raises StorageError."""
+    def why_parts_fit_no_group(self) -> str:
+        """Return the reason why these parts cannot form a group. If they can form a group, return ""."""
         if self._part.planes:
             return "the planes of the grid are divided among the ranks"
         rows = rows_of(self._cut)
         if not chunk_rows(rows):
             return f"the parts have {min(rows)} to {max(rows)} rows, and Zarr needs equally many"
+        return ""
+
+    def why_not(self) -> str:
+        """Return the reason why the group cannot be made. If it can be made, return "". Raises StorageError."""
+        if reason := self.why_parts_fit_no_group():
+            return reason
         other = self.something_else({*self._names, GROUP})
         return f"{self.root / other} is something else" if other else ""
 
@@ -124,13 +130,26 @@ class SharedGroup:
         return ""
 
     def untidy(self, manifest: Manifest) -> list[str]:
-        """Return a line of text for each file or link of the group that is missing or wrong. Raises StorageError."""
+        """Return a line of text for each file or link of the group that is missing or wrong. If these parts cannot form
+        a group, the group belongs to other parts, and its values are wrong. The result is then one line. Raises
+        StorageError."""
         with self._opened() as directory:
+            if reason := self.why_parts_fit_no_group():
+                line = f"{self.root / GROUP} is not a group of these parts, because {reason}"
+                return [line] if self._is_own(directory, GROUP, is_link=False) else []
             files = outdated(directory, self._files(manifest))
             found = [f"{self.root / name} is not what belongs there" for name in files]
             links = self._links | self._to_copies(manifest) | self._to_snapshots(manifest)
             wrong = [name for name, target in links.items() if _leads(directory, name) != target]
             return found + [f"{self.root / name} does not lead to {links[name]}" for name in wrong]
+
+    def repair(self, manifest: Manifest) -> None:
+        """Make or repair the group. If these parts cannot form a group, remove the group of other parts. Raises
+        StorageError."""
+        if self.why_parts_fit_no_group():
+            self.remove()
+        else:
+            self.make(manifest)
 
     def make(self, manifest: Manifest) -> None:
         """Make or repair the group, and remove arrays of an older run. `manifest` is the manifest of rank 0. Raises
