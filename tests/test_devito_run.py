@@ -355,8 +355,12 @@ def test_commands_use_devitos_axes(tmp_path: Path, capsys: pytest.CaptureFixture
     for cut, words in (("z=9", "z goes from 0 to 8"), ("q=1", "write x=256, y=0 or z=10,20,30")):
         assert call(["plot", str(where), "--slice", cut, "-o", str(picture)]) == 2
         assert words in capsys.readouterr().err
-    with pytest.raises(InputError, match=r"the grid is \(20, 12, 9\) \(nx, ny, nz\)"):
-        sim["u"] = np.zeros((9, 12, 20))
+    np.save(tmp_path / "bad.npy", np.zeros((9, 12, 20)))
+    for wrong_shape in (np.zeros((9, 12, 20)), str(tmp_path / "bad.npy")):
+        with pytest.raises(InputError, match=r"the grid is \(20, 12, 9\) \(nx, ny, nz\)"):
+            sim["u"] = wrong_shape
+        with pytest.raises(InputError, match=r"the grid is \(20, 12, 9\) \(nx, ny, nz\)"):
+            oc.Misfit("u", wrong_shape).check(sim, 2)
     spoilt = np.zeros((20, 12, 9))
     spoilt[3, 4, 5] = np.nan
     checked = oc.Simulation(heat, check_finite=True, **{**options, "directory": tmp_path / "checked.oc"})
@@ -364,6 +368,9 @@ def test_commands_use_devitos_axes(tmp_path: Path, capsys: pytest.CaptureFixture
         checked["u"] = spoilt
     for wrong, words in (
         ({"boundary": {"q": "mirror"}}, "axis 'q' is unknown; there are x, y, z"),
+        ({"boundary": {"x": ("periodic", "fixed")}}, "axis x must be periodic on both sides"),
+        ({"boundary": "x=periodic:fixed"}, "axis x must be periodic on both sides"),
+        ({"boundary": {"x": ("fixed", "fixed", "mirror")}}, "axis x has 3 sides"),
         ({"snapshots": oc.Snapshots(1, box=[slice(0, 1)])}, "a slice for each axis: x, y, z"),
         ({"snapshots": oc.Snapshots(1, box=[slice(0, 30), slice(0, 1), slice(0, 1)])}, r"along x is not a range"),
         ({"snapshots": oc.Snapshots(1, coarsen=(2, 2))}, "one for each axis: x, y, z"),
