@@ -304,7 +304,7 @@ def test_results_have_devitos_times(tmp_path: Path, is_backward: bool) -> None:
     equations = [wave, src.inject(field=next_v, expr=src), rec.interpolate(expr=v)]
     where, seen = tmp_path / "run.oc", list[int]()
     sim = oc.Simulation(equations, dt=dt, directory=where, memory="300KiB", snapshots=oc.Snapshots(4, name="four"))
-    sim.run(20, on_snapshot=lambda step, kept: seen.append(step) if "four/v" in kept else None)
+    sim.run(20, on_snapshot=lambda step, kept: seen.append(step) if "four/v" in kept else None, history=oc.History(10))
     first, way = (STEPS - 2, -1) if is_backward else (1, 1)
     times = [first + way * step for step in range(21)]
     assert sim.snapshots["v"].steps.tolist() == times
@@ -321,6 +321,8 @@ def test_results_have_devitos_times(tmp_path: Path, is_backward: bool) -> None:
         if group == "sources":
             rows = shown[name].values
             np.testing.assert_array_equal(shown.source_0.values[:, 0], src.data[rows, 0])
+    assert sim.history.steps.tolist() == [step for step, _ in sim.history.reversed()][::-1] == times[::10]
+    assert xarray.open_zarr(where / "snapshots.zarr" / "history").step.values.tolist() == times[::10]
     words = ["--snapshots", "four", "--step", str(times[8]), "-o", str(tmp_path / "a.png")]
     assert call(["plot", str(where), *words]) == 0
     assert oc.open(where).snapshots["four/v"].steps.tolist() == times[::4]
