@@ -349,6 +349,8 @@ class _Builder:
                 raise self._refuse(node, "divides by zero")
             one = self._append(Constant(1.0))
             return self._append(Apply("div", (one, self.visit(base**-exponent))))
+        if exponent.is_zero:  # SymPy keeps this exponent with `evaluate=False`
+            return self._append(Constant(1.0))
         value = float(exponent)
         if not (2 * value).is_integer() or value > _LARGEST_POWER:
             return self._append(Apply("pow", (self.visit(base), self.visit(exponent))))
