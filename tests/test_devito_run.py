@@ -11,6 +11,7 @@ import xarray
 import outcrop as oc
 from devito_scripts import DTYPES, close, dv, fill, make_grid
 from outcrop.cli.main import call
+from outcrop.cli.watch_web import draw_slice
 from outcrop.errors import InputError
 from outcrop.language.devito import from_devito, keep_equations
 from outcrop.run.disk.verify import find_damage
@@ -323,6 +324,7 @@ def test_results_have_devitos_times(tmp_path: Path, is_backward: bool) -> None:
             np.testing.assert_array_equal(shown.source_0.values[:, 0], src.data[rows, 0])
     assert sim.history.steps.tolist() == [step for step, _ in sim.history.reversed()][::-1] == times[::10]
     assert xarray.open_zarr(where / "snapshots.zarr" / "history").step.values.tolist() == times[::10]
+    assert draw_slice(where, "snapshots four/v", None)[1].startswith(f"snapshot of four/v at time index {times[-1]}")
     words = ["--snapshots", "four", "--step", str(times[8]), "-o", str(tmp_path / "a.png")]
     assert call(["plot", str(where), *words]) == 0
     assert oc.open(where).snapshots["four/v"].steps.tolist() == times[::4]
