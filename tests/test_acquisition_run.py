@@ -218,6 +218,8 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"snapshots": oc.Snapshots(5, box=(slice(-50, 45), slice(None), slice(None)))}, "is not a range within 0 to 44"),
     ({"snapshots": oc.Snapshots(5, box=(slice(0, 4.5), slice(None), slice(None)))}, "along z must have whole numbers"),
     ({"snapshots": oc.Snapshots(5, fields=5)}, "fields 5 must be names; there are: u"),  # type: ignore[arg-type]
+    ({"snapshots": oc.Snapshots(5, fields=oc.Field("u"))}, "must be names; there are: u"),  # type: ignore[arg-type]
+    ({"norms": oc.Norms(5, fields=oc.Field("u"))}, "must be names; there are: u"),  # type: ignore[arg-type]
     ({"sources": [oc.Source("u", SHOTS[0], np.ones(3), scale=oc.Field("w")[0, 0, 0])]}, "0 in 'u': w.* not a field"),
     ({"params": [1]}, r"params \[1\] must be values by name"),
     ({"snapshots": oc.Snapshots(5, box=(slice(0, 4),))}, "a slice for each axis: z, y, x"),

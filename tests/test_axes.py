@@ -111,7 +111,7 @@ def test_values_of_other_axes_are_refused_with_both_named(tmp_path: Path) -> Non
         make_source(flat, (5, 6))
     with pytest.raises(InputError, match=r"gave shape \(5, 2\) for planes 0 to 4"):
         make_run(tmp_path / "run.oc", (5, 6), lambda a, b: np.ones((b - a, 2)))
-    for shape in ((3, 3, 3), (3,), 3, ()):
+    for shape in ((3, 3, 3), (3,), 3, (), oc.Field("u")):
         with pytest.raises(InputError, match=r"halve2 is for grids of two axes \(ny, nx\)"):
             oc.Simulation(halve(2), shape, directory=tmp_path / "run.oc")  # type: ignore[arg-type]
     assert oc.Simulation(halve(1), 12, directory=tmp_path / "run.oc").shape == (12,)

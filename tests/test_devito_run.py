@@ -11,6 +11,7 @@ import xarray
 import outcrop as oc
 from devito_scripts import DTYPES, close, dv, fill, make_grid
 from outcrop.cli.main import call
+from outcrop.cli.watch_web import draw_slice
 from outcrop.errors import InputError
 from outcrop.language.devito import from_devito, keep_equations
 from outcrop.run.disk.verify import find_damage
@@ -304,7 +305,7 @@ def test_results_have_devitos_times(tmp_path: Path, is_backward: bool) -> None:
     equations = [wave, src.inject(field=next_v, expr=src), rec.interpolate(expr=v)]
     where, seen = tmp_path / "run.oc", list[int]()
     sim = oc.Simulation(equations, dt=dt, directory=where, memory="300KiB", snapshots=oc.Snapshots(4, name="four"))
-    sim.run(20, on_snapshot=lambda step, kept: seen.append(step) if "four/v" in kept else None)
+    sim.run(20, on_snapshot=lambda step, kept: seen.append(step) if "four/v" in kept else None, history=oc.History(10))
     first, way = (STEPS - 2, -1) if is_backward else (1, 1)
     times = [first + way * step for step in range(21)]
     assert sim.snapshots["v"].steps.tolist() == times
@@ -321,6 +322,9 @@ def test_results_have_devitos_times(tmp_path: Path, is_backward: bool) -> None:
         if group == "sources":
             rows = shown[name].values
             np.testing.assert_array_equal(shown.source_0.values[:, 0], src.data[rows, 0])
+    assert sim.history.steps.tolist() == [step for step, _ in sim.history.reversed()][::-1] == times[::10]
+    assert xarray.open_zarr(where / "snapshots.zarr" / "history").step.values.tolist() == times[::10]
+    assert draw_slice(where, "snapshots four/v", None)[1].startswith(f"snapshot of four/v at time index {times[-1]}")
     words = ["--snapshots", "four", "--step", str(times[8]), "-o", str(tmp_path / "a.png")]
     assert call(["plot", str(where), *words]) == 0
     assert oc.open(where).snapshots["four/v"].steps.tolist() == times[::4]
@@ -355,8 +359,12 @@ def test_commands_use_devitos_axes(tmp_path: Path, capsys: pytest.CaptureFixture
     for cut, words in (("z=9", "z goes from 0 to 8"), ("q=1", "write x=256, y=0 or z=10,20,30")):
         assert call(["plot", str(where), "--slice", cut, "-o", str(picture)]) == 2
         assert words in capsys.readouterr().err
-    with pytest.raises(InputError, match=r"the grid is \(20, 12, 9\) \(nx, ny, nz\)"):
-        sim["u"] = np.zeros((9, 12, 20))
+    np.save(tmp_path / "bad.npy", np.zeros((9, 12, 20)))
+    for wrong_shape in (np.zeros((9, 12, 20)), str(tmp_path / "bad.npy")):
+        with pytest.raises(InputError, match=r"the grid is \(20, 12, 9\) \(nx, ny, nz\)"):
+            sim["u"] = wrong_shape
+        with pytest.raises(InputError, match=r"the grid is \(20, 12, 9\) \(nx, ny, nz\)"):
+            oc.Misfit("u", wrong_shape).check(sim, 2)
     spoilt = np.zeros((20, 12, 9))
     spoilt[3, 4, 5] = np.nan
     checked = oc.Simulation(heat, check_finite=True, **{**options, "directory": tmp_path / "checked.oc"})
@@ -364,6 +372,9 @@ def test_commands_use_devitos_axes(tmp_path: Path, capsys: pytest.CaptureFixture
         checked["u"] = spoilt
     for wrong, words in (
         ({"boundary": {"q": "mirror"}}, "axis 'q' is unknown; there are x, y, z"),
+        ({"boundary": {"x": ("periodic", "fixed")}}, "axis x must be periodic on both sides"),
+        ({"boundary": "x=periodic:fixed"}, "axis x must be periodic on both sides"),
+        ({"boundary": {"x": ("fixed", "fixed", "mirror")}}, "axis x has 3 sides"),
         ({"snapshots": oc.Snapshots(1, box=[slice(0, 1)])}, "a slice for each axis: x, y, z"),
         ({"snapshots": oc.Snapshots(1, box=[slice(0, 30), slice(0, 1), slice(0, 1)])}, r"along x is not a range"),
         ({"snapshots": oc.Snapshots(1, coarsen=(2, 2))}, "one for each axis: x, y, z"),

@@ -107,6 +107,24 @@ def test_all_ways_give_the_same_bits(tmp_path: Path) -> None:
             assert np.array_equal(found[name], value), (history, name)
 
 
+def test_fields_that_only_the_forward_steps_read(tmp_path: Path) -> None:
+    """Checks an adjoint run that repeats forward steps with a static field that the adjoint itself does not read. Its
+    gradient equals the gradient from kept states."""
+    u, theta, w, dt = oc.Field("u"), oc.Field("theta"), oc.Field("w"), oc.Parameter("dt", 0.1)
+    heat = oc.Stencil("heat", {u: u[0, 0] + dt * theta[0, 0] * (u[0, 1] - 2 * u[0, 0] + u[0, -1]) + dt * w[0, 0]})
+    found = []
+    for number, history in enumerate(["all", oc.History(2, recompute=True)]):
+        sim = oc.Simulation(
+            heat, (20, 24), directory=tmp_path / str(number) / "run.oc", memory="2MiB",
+            receivers=[oc.Receivers("line", "u", [[5.0, 5.0]])], init={"u": "random", "theta": 0.3, "w": 0.2},
+        )  # fmt: skip
+        sim.run(5, progress="none", history=history)
+        adjoint = sim.adjoint({"line": sim.traces["line"]}, "theta")
+        assert adjoint.run(progress="none").warning == ""
+        found.append(adjoint.gradients["theta"][:])
+    assert found[0].any() and np.array_equal(*found)
+
+
 @pytest.mark.parametrize("others", [[], ["dt", "u", "source"]])
 def test_blocks_do_not_change_the_bits(others: list[str], tmp_path: Path) -> None:
     """Checks that blocks in y do not change the bits in float32. Sources and receivers lie near the edges of blocks.

@@ -181,7 +181,9 @@ def _view(simulation: Simulation, name: str) -> tuple[Any, tuple[int, ...], str]
     if kind == "snapshots" and field in simulation.snapshots:
         snapshots = simulation.snapshots[field]
         if count := len(snapshots):
-            return snapshots, (count - 1,), f"snapshot of {field} at step {snapshots.steps[-1]}"
+            is_devito = simulation.setup.description.first_time is not None
+            when = "time index" if is_devito else "step"
+            return snapshots, (count - 1,), f"snapshot of {field} at {when} {snapshots.steps[-1]}"
         raise InputError(f"there is no snapshot of {field} yet")
     if kind == "" and not simulation.setup.description.in_place:
         return simulation[field], (), f"{field} at step {simulation.step}"

@@ -34,10 +34,7 @@ class Boundary:
         for axis, sides in zip(AXES, self.sides, strict=True):
             if not isinstance(sides, tuple) or len(sides) != 2:
                 raise InputError(f"boundary: axis {axis} has {shown(sides)}; it needs a tuple of two sides")
-            for side in sides:
-                _side(side)
-            if sides.count("periodic") == 1:
-                raise InputError(f"boundary: axis {axis} must be periodic on both sides, or on none")
+            _pair(axis, sides)
 
     @property
     def sides(self) -> tuple[tuple[Side, Side], ...]:
@@ -101,7 +98,10 @@ def _pair(axis: str, sides: Any) -> tuple[Side, Side]:
         sides = (sides,)
     if len(sides) not in (1, 2):
         raise InputError(f"boundary: axis {axis} has {len(sides)} sides; give one word for both, or two")
-    return _side(sides[0]), _side(sides[-1])
+    pair = _side(sides[0]), _side(sides[-1])
+    if pair.count("periodic") == 1:
+        raise InputError(f"boundary: axis {axis} must be periodic on both sides, or on none")
+    return pair
 
 
 def _side(word: object) -> Side:
@@ -140,7 +140,7 @@ def boundary_text(boundary: Boundary, ndim: int, names: Sequence[str] | None = N
 def with_own_names(value: object, names: Sequence[str]) -> object:
     """Return a boundary in which the axes have Outcrop's names. `value` is a word, a text or a mapping, in which the
     axes have the names `names`, in the order of the grid. Other values are returned unchanged. Raises InputError for
-    unknown axes."""
+    unknown axes and wrong sides."""
     if isinstance(value, str):
         if "=" not in value or len(value) > _MAX_TEXT:
             return value
@@ -151,7 +151,7 @@ def with_own_names(value: object, names: Sequence[str]) -> object:
     for axis in value:
         if axis not in own:
             raise InputError(f"boundary: axis {shown(axis)} is unknown; there are {', '.join(names)}")
-    return {own[axis]: sides for axis, sides in value.items()}
+    return {own[axis]: _pair(axis, sides) for axis, sides in value.items()}
 
 
 FIXED = Boundary()

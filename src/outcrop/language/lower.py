@@ -28,7 +28,7 @@ from sympy.core.function import AppliedUndef
 from outcrop.axes import NAMES, PLACES, inside
 from outcrop.errors import InputError, WrongTypeError, shown
 from outcrop.language.derivative import Tape, balanced
-from outcrop.language.field import PREVIOUS
+from outcrop.language.field import BACK, PREVIOUS
 from outcrop.language.program import OPERATORS, Apply, CellCount, CellIndex, Constant, Load, Program, Scalar
 
 _LARGEST_POWER = 16
@@ -57,6 +57,15 @@ _OTHER_NAMES = (
 """Functions of NumPy. For an object that is not a number, np.sin(a) calls a.sin()."""
 
 
+def _as_written(expression: sympy.Basic) -> str:
+    """Return the text of an expression, with values of fields as users write them: u[0, 1] and not u(0, 1)."""
+    text = str(expression)
+    for load in expression.atoms(AppliedUndef):
+        name, mark, back = load.func.__name__.partition(BACK)
+        text = text.replace(str(load), f"{name}{f'{mark}({back})' if mark else ''}[{', '.join(map(str, load.args))}]")
+    return text
+
+
 class _Undecided:
     """The base of comparisons that Python cannot decide, because their sides have a value only in a run. SymPy sees
     them as its own comparisons."""
@@ -82,9 +91,10 @@ class _Undecided:
         return hash(self._plain)
 
     def _refuse(self, *_: object) -> NoReturn:
+        text = _as_written(self)
         raise WrongTypeError(
-            f"{self} is a condition in an equation, neither true nor false in Python: write "
-            f"sympy.Piecewise((a, {self}), (b, True)) instead of if or np.where, sympy.Max and sympy.Min instead of "
+            f"{text} is a condition in an equation, neither true nor false in Python: write "
+            f"sympy.Piecewise((a, {text}), (b, True)) instead of if or np.where, sympy.Max and sympy.Min instead of "
             "max and min, & and | instead of and and or"
         )
 
@@ -125,8 +135,9 @@ class NotANumber:
     these messages."""
 
     def _refuse_number(self, *_: object) -> NoReturn:
+        text = _as_written(self)
         raise WrongTypeError(
-            f"{self} is a part of an equation and not a number: use sympy.sin, not math.sin or np.sin, and so on"
+            f"{text} is a part of an equation and not a number: use sympy.sin, not math.sin or np.sin, and so on"
         )
 
     __float__ = __int__ = __round__ = __complex__ = _refuse_number
@@ -134,7 +145,8 @@ class NotANumber:
     def _refuse(self, name: str) -> NoReturn:
         known = _SYMPY_NAMES.get(name)
         use = f"sympy.{known}" if known else "the functions of SymPy that Outcrop knows, such as sympy.exp"
-        raise WrongTypeError(f"np.{name} cannot compute with {self}, which is a part of an equation: use {use}")
+        text = _as_written(self)
+        raise WrongTypeError(f"np.{name} cannot compute with {text}, which is a part of an equation: use {use}")
 
     def __gt__(self, other: object) -> Any:
         return _undecided(super().__gt__(other))  # type: ignore[misc]
@@ -349,6 +361,8 @@ class _Builder:
                 raise self._refuse(node, "divides by zero")
             one = self._append(Constant(1.0))
             return self._append(Apply("div", (one, self.visit(base**-exponent))))
+        if exponent.is_zero:  # SymPy keeps this exponent with `evaluate=False`
+            return self._append(Constant(1.0))
         value = float(exponent)
         if not (2 * value).is_integer() or value > _LARGEST_POWER:
             return self._append(Apply("pow", (self.visit(base), self.visit(exponent))))

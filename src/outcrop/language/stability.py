@@ -401,18 +401,17 @@ def largest_step(
     if not states or None in found:
         return None
     worst: list[State] = []
-    while True:  # usually, one state is the worst state for all steps, so few states determine the limit
-        worst.append(states[max(range(len(states)), key=lambda i: found[i] or 0.0)])
-        step = _bisect(is_stable, begin, one.is_minimum)
-        if len(worst) == len(states):
-            break
-        if not 0 < step < math.inf:
+    step = begin
+    while len(worst) < len(states):  # usually, one state is the worst state for all steps, so few states are examined
+        if 0 < step < math.inf:
+            worst.append(states[max(range(len(states)), key=lambda i: found[i] or 0.0)])
+        else:
             worst = list(states)
-            step = _bisect(is_stable, begin, one.is_minimum)
-            break
-        found = rates(step, states)
-        if all(rate is not None and rate <= max_growth(stencil) for rate in found):
-            break
+        step = _bisect(is_stable, begin, one.is_minimum)
+        if len(worst) < len(states) and 0 < step < math.inf:
+            found = rates(step, states)
+            if all(rate is not None and rate <= max_growth(stencil) for rate in found):
+                break
 
     def excess(at: float) -> float:
         return max((rate or 0.0 for rate in rates(at, worst)), default=0.0) - 1

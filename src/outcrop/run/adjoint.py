@@ -394,7 +394,8 @@ def _split_residuals(forward: Forward, residuals: object) -> tuple[dict[str, Pla
         elif name not in names:
             manifest = forward.manifest
             try:
-                source = make_source(values, manifest.own_shape, cache_within(manifest.settings.memory_bytes))
+                cache_bytes = cache_within(manifest.settings.memory_bytes)
+                source = make_source(values, manifest.own_shape, cache_bytes, manifest.axis_names)
             except InputError as error:
                 raise InputError(f"residuals of {name!r}: {error}") from None
             seeds[name] = checked_planes(source, manifest.dtype, check_finite=False)

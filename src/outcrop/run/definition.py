@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike
 from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, option_text
 from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid
+from outcrop.language.field import Field
 from outcrop.language.library import find_stencil, is_built_in
 from outcrop.language.linearised import without_updates
 from outcrop.language.program import Program, Stage
@@ -144,7 +145,7 @@ def as_stencil(stencil: object) -> Stencil:
 
 def as_shape(shape: object, stencil: Stencil) -> Shape:
     """Return `shape` as a tuple. Raises InputError unless `shape` has one valid size for each axis of the stencil."""
-    sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) else [shape]
+    sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) and not isinstance(shape, Field) else [shape]
     if len(sizes) != stencil.ndim:
         raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
     cells = tuple(as_whole_number(size, f"shape {shown(shape)}: size") for size in sizes)

@@ -131,10 +131,11 @@ class Misfit(Summable):
                 f"misfit: there is no {shown(name)}; there are the receivers, snapshots and fields: {known}"
             )
         shape, cache_bytes = simulation.shape, cache_within(simulation.memory_bytes) // 2
+        axes = simulation.setup.description.axis_names
 
         def blocks(given: Any, default: float) -> Blocks:
             try:
-                source = make_source(default if given is None else given, shape, cache_bytes)
+                source = make_source(default if given is None else given, shape, cache_bytes, axes)
             except InputError as error:
                 raise InputError(f"misfit of {name!r}: {error}") from None
             return lambda first, end: np.asarray(source.planes(first, end), np.float64)

@@ -42,9 +42,9 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
     For several such fields, growth is certain under two conditions. First, the minimum or the maximum of one field is
     unstable in combination with all extremes of the other fields. Second, all these combinations have the same largest
     stable step."""
-    names = [entry.name for entry in manifest.given]
     if manifest.unstable:
         return
+    names = _judged_fields(stencil, manifest)
     for name, seen in ranges.items():
         if limit_of(stencil) and not all(map(math.isfinite, seen)):
             wrong = next(value for value in seen if not math.isfinite(value))
@@ -92,7 +92,7 @@ def refuse_unstable_run(stencil: Stencil, state: State) -> None:
 def refuse_unstable_change(stencil: Stencil, state: State, parameters: Mapping[str, float], may_read: bool) -> None:
     """Raise InputError when waves grow with the new parameters of a run that exists. If `may_read` is False, fields are
     not read, and the stability is not judged if their values are not known."""
-    changed, names = state.reader(), [entry.name for entry in state.manifest.given]
+    changed, names = state.reader(), _judged_fields(stencil, state.manifest)
     changed.manifest = replace(state.manifest, parameters=dict(parameters))
     is_known = all(name in state.manifest.ranges for name in names) and len(names) < 2
     if not state.manifest.unstable and (may_read or is_known) and (text := growing(stencil, changed)):
@@ -103,7 +103,7 @@ def growing(stencil: Stencil, state: State) -> str | None:
     """Return an error message if waves grow in a run, and None if no wave grows. All fields of the run must have
     values."""
     manifest = state.manifest
-    names = [entry.name for entry in manifest.given]
+    names = _judged_fields(stencil, manifest)
     if len(names) <= _MAX_COMBINED and all(name in manifest.ranges for name in names):
         ends = corners({name: manifest.ranges[name] for name in names})
         text = _judged(stencil, manifest, ends)
@@ -146,6 +146,14 @@ def watched(
         return block
 
     return see
+
+
+def _judged_fields(stencil: Stencil, manifest: Description) -> list[str]:
+    """Return the fields that decide whether waves grow: the fields that `stencil` only reads and whose values come from
+    the user. An adjoint run that repeats the steps of its forward run stores more fields, which only these steps
+    read."""
+    read = set(static_fields(stencil))
+    return [entry.name for entry in manifest.given if entry.name in read]
 
 
 def _refusal(text: str) -> InputError:

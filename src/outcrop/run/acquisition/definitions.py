@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -250,6 +251,17 @@ def _read_factor(text: str, parameters: Sequence[str], fields: Sequence[str], nd
         return InputError(f"{shown(part)} is unknown; there are numbers, + - * / ** ( ), the names {there}, and the "
                           f"functions {', '.join(_FUNCTIONS)}")  # fmt: skip
 
+    def rounded(one: sympy.Expr) -> sympy.Expr:
+        if not one.is_number:
+            return one
+        try:
+            number = float(one)
+        except (TypeError, OverflowError):  # a complex number, or a number that is too large
+            number = math.nan
+        if not math.isfinite(number):
+            raise InputError("the value of each part must be real and finite")
+        return sympy.Float(number)
+
     def value(node: ast.AST) -> sympy.Expr:
         match node:
             case ast.Constant(int() | float() as number) if not isinstance(number, bool):
@@ -260,8 +272,11 @@ def _read_factor(text: str, parameters: Sequence[str], fields: Sequence[str], nd
                 return Field(name)[(0,) * ndim]
             case ast.Subscript(ast.Name(name), ast.Tuple() | ast.Constant() as offset) if name in fields:
                 steps = offset.elts if isinstance(offset, ast.Tuple) else [offset]
-                if len(steps) == ndim and all(isinstance(one, ast.Constant) and one.value == 0 for one in steps):
-                    return Field(name)[(0,) * ndim]
+                here = f"{name}[{', '.join('0' * ndim)}]"
+                if len(steps) != ndim or not all(isinstance(one, ast.Constant) and one.value == 0 for one in steps):
+                    part = ast.get_source_segment(text, node) or text
+                    raise InputError(f"{shown(part)}: only offset 0 is possible, so write {name} or {here}")
+                return Field(name)[(0,) * ndim]
             case ast.UnaryOp(ast.USub() | ast.UAdd() as sign, one):
                 return -value(one) if isinstance(sign, ast.USub) else value(one)
             case ast.BinOp(a, sign, b) if type(sign) in _OPERATORS:
@@ -272,7 +287,11 @@ def _read_factor(text: str, parameters: Sequence[str], fields: Sequence[str], nd
                     return sympy.Float(float(base) ** float(exponent))
                 return sympy.Pow(base, exponent, evaluate=False)
             case ast.Call(ast.Name(name), arguments, []) if len(arguments) in _FUNCTIONS.get(name, ("", ()))[1]:
-                return getattr(sympy, _FUNCTIONS[name][0])(*map(value, arguments))
+                # Numbers are rounded, because exact numbers, such as exp(exp(20.5)), can have billions of digits. SymPy
+                # does not simplify min and max, because it needs seconds to compare many arguments.
+                options = {"evaluate": False} if name in ("min", "max") else {}
+                given = [rounded(value(one)) for one in arguments]
+                return rounded(getattr(sympy, _FUNCTIONS[name][0])(*given, **options))
         raise refused(node)
 
     try:
@@ -375,7 +394,7 @@ def _norms(grid: Grid, given: Any) -> NormsEntry:
 
 
 def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
-    if not isinstance(names, Iterable):
+    if isinstance(names, Field) or not isinstance(names, Iterable):
         raise InputError(f"{what}: fields {shown(names)} must be names; there are: {', '.join(grid.updated)}")
     wanted: tuple[Any, ...] = (names,) if isinstance(names, str) else tuple(islice(names, len(grid.updated) + 1))
     for name in wanted:

@@ -200,7 +200,7 @@ class HistoryView(Mapping[str, SnapshotView]):
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The step of each state that exists."""
+        """The step of each state that exists. For Devito's equations, this is Devito's time index."""
         return self[self._entry.fields[0]].steps
 
     @property
@@ -227,14 +227,15 @@ class HistoryView(Mapping[str, SnapshotView]):
         return f"<history of {', '.join(self._entry.fields)}, every {self.every} steps>"
 
     def reversed(self) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-        """Yield (step, fields) for each state, beginning with the newest state. `fields` maps names to arrays of shape
-        (nz, ny, nx).
+        """Yield (step, fields) for each state, beginning with the newest state. `step` is counted as in `steps`.
+        `fields` maps names to arrays of shape (nz, ny, nx).
 
         Threads read older states ahead, and at most four states are in memory. The arrays are valid until the next
         state is requested: copy values that you need longer. Raises CorruptionError for a state that differs from what
         the run has written, and StorageError if a state cannot be read."""
         self._require_kept()
         reader = _Reader(self._state, self._entry)
+        first_time, way = self._state.manifest.time_line
         numbers = reversed(self._entry.numbers(self._state.manifest.step))
         states = zip(numbers, cycle(range(STATES_IN_MEMORY)), strict=False)
         waiting: deque[tuple[int, Future[dict[str, NDArray[Any]]]]] = deque()
@@ -250,7 +251,7 @@ class HistoryView(Mapping[str, SnapshotView]):
                     number, found = waiting.popleft()
                     fields = found.result()
                     read_ahead(1)  # this read reuses the buffer of the previous state
-                    yield self._entry.step_of(number), fields
+                    yield first_time + way * self._entry.step_of(number), fields
             finally:
                 pool.shutdown(cancel_futures=True)
 

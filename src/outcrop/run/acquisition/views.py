@@ -193,10 +193,9 @@ class SnapshotView:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The step of each snapshot. For snapshots of Devito's equations, this is Devito's time index: u.data[t] has
-        the index t. The states of a history are counted in steps of the run."""
+        """The step of each snapshot. For Devito's equations, this is Devito's time index: u.data[t] has the index t."""
         steps = np.array([self._entry.step_of(number) for number in self._numbers()], np.int64)
-        first, way = (0, 1) if self._entry.is_history else self._state.manifest.time_line
+        first, way = self._state.manifest.time_line
         return first + way * steps
 
     def __len__(self) -> int:

@@ -47,15 +47,17 @@ def needs_shape(text: str) -> bool:
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
-def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES) -> InputArray:
+def parse_source(
+    text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES, names: Sequence[str] = ()
+) -> InputArray:
     """Return the input array for a text of `--init`: zeros, gaussian, random[:SEED], a number, FILE, or
     FILE@resample[:AXES].
 
     FILE@resample interpolates linearly onto `shape`. Along each axis, the first and the last samples of the file lie in
     the first and the last cells of the grid. AXES are the letters of the file's axes, slowest first: xz for a section
     of shape (nx, nz). A file that is not stored plane by plane is read about (file size / `cache_bytes`) times. `shape`
-    may be None for a file without @resample. Raises InputError for unknown names, and for files that are missing or
-    have another format or shape."""
+    may be None for a file without @resample. `names` are the names of the axes, for messages. Raises InputError for
+    unknown names, and for files that are missing or have another format or shape."""
     if shape is None and needs_shape(text):
         size = by_caller(option_text(3), f"shape={ORDERS[3]}")
         raise InputError(f"{_given(text)} needs the size of the grid: give {size}")
@@ -75,7 +77,7 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
             f"number, {FORMS}"
         )
     if match is None or shape is None:
-        return require_shape(open_values(text, "", cache_bytes), shape)
+        return require_shape(open_values(text, "", cache_bytes), shape, names=names)
     return resample(match["file"], shape, axes=match["axes"] or "", cache_bytes=cache_bytes)
 
 
@@ -86,7 +88,7 @@ def make_source(
     dask or xarray. The value may also be a callable (z0, z1) -> planes, or a text that `--init` accepts. Raises
     InputError for other values and for a wrong shape. `names` are the names of the axes, for messages."""
     if isinstance(values, (str, os.PathLike)):
-        return parse_source(str(as_path(values, "values")), shape, cache_bytes)
+        return parse_source(str(as_path(values, "values")), shape, cache_bytes, names)
     if callable(values) and not hasattr(values, "shape"):
         return InputArray("a function", shape, values)
     if np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0):
