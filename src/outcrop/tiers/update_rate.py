@@ -250,7 +250,9 @@ class UpdateRateMeter:
         """Return sizes whose rate is similar to the rate of `sizes`, but with fewer levels and planes. So a measurement
         of these sizes is short, and the available memory is large enough. All sizes with many levels become the same
         sizes, so a measurement does not show how a rate depends on large numbers of levels. `edge_factor` corrects for
-        the number of planes."""
+        the number of planes. A pass of more levels also has a few more ranges of columns, because the ranges move with
+        each level. No factor corrects for this: all ranges together have the same cells, and rows in ranges are long.
+        """
         problem = self._problem
         # with this number of levels, each thread has two bands
         bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0
