@@ -140,6 +140,7 @@ def plans_with_measured_rates(group: RankGroup, where: Path) -> Any:
     """Plan a run whose update rates are measured. Return the measured sizes, and the sizes and rates of the plan."""
     engine.WORTH_MEASURING_UPDATES, update_rate.MIN_SECONDS, update_rate.AGAIN_SECONDS = 1, 0.1, 0.01
     measure.device = lambda *_: StorageRates(1e9, 2e9, 3e9, 0.5, "measured", 4e9)  # type: ignore[assignment]
+    update_rate.load_figures = lambda *_: {}  # type: ignore[assignment]
     measured, again = [], update_rate.UpdateRateMeter.measure_again
 
     def measure_again(self: Any, sizes: Any) -> None:
@@ -157,6 +158,31 @@ def test_all_ranks_measure_the_rate_of_their_plan(tmp_path: Path) -> None:
     found = ranks(2, plans_with_measured_rates, tmp_path / "run.oc")
     measured, chosen, origin = found[0]
     assert found[1] == found[0] and chosen in measured and origin == "measured"
+
+
+def plans_with_cached_rates(group: RankGroup, where: Path) -> Any:
+    """Plan a run with enough memory for measurements, and then with less memory. Return the origins of the rates."""
+    engine.WORTH_MEASURING_UPDATES, update_rate.MIN_SECONDS, update_rate.AGAIN_SECONDS = 1, 0.1, 0.01
+    measure.device = lambda *_: StorageRates(1e9, 2e9, 3e9, 0.5, "measured", 4e9)  # type: ignore[assignment]
+    kept = dict[str, Any]()
+    update_rate.load_figures = lambda *_: dict(kept)  # type: ignore[assignment]
+    update_rate.keep_figures = lambda _, figures: kept.update(figures)  # type: ignore[attr-defined, assignment]
+
+    def plan(memory: str) -> str:
+        sim = oc.Simulation(
+            "heat7", shape=(64, 64, 64), dtype="float64", directory=where, comm=group, memory=memory, threads=1,
+            scheme="wavefront", sizes={"bt": 1, "slab": 1}, steps=4,
+        )  # fmt: skip
+        return sim.plan().updates_origin
+
+    return [plan(memory) for memory in ("8MiB", "8MiB", "170KiB")]
+
+
+def test_ranks_with_little_memory_do_not_measure_together(tmp_path: Path) -> None:
+    """Checks that the ranks do not measure the rate of their plan together if the memory is too small for this, and the
+    rates come from the user's cache."""
+    found = ranks(2, plans_with_cached_rates, tmp_path / "run.oc")
+    assert all(one[0] == "measured" and set(one) <= {"measured", "cached"} for one in found), found
 
 
 def assigns_by_name(group: RankGroup, where: str) -> Any:

@@ -3,13 +3,17 @@ of other users.
 """
 
 import ctypes
+import errno
+import fcntl
 import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -336,6 +340,37 @@ def test_figures_are_kept(home: Path) -> None:
     assert {key: one.seconds_flush for key, one in found.items()} == {"disk 1": 1.0, "disk 2": 2.0, "disk 0": 3.0}
     keep_figures("tiers.json", {"dram": Figures("measured", 1e9)})
     assert load_figures("tiers.json", Figures) == {"dram": Figures("measured", 1e9)}
+
+
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_threads_keep_the_figures_of_each_other(home: Path, monkeypatch: pytest.MonkeyPatch, has_locks: bool) -> None:
+    """Checks that all figures are kept if several writers add figures at the same time. Each writer waits after it has
+    read the file. Without locks, the figures of one writer may be lost, but no error is raised."""
+    read, writers = user_cache.CacheFolder.read, 3
+
+    def slow_read(self: user_cache.CacheFolder, name: str, max_bytes: int) -> bytes | None:
+        found = read(self, name, max_bytes)
+        time.sleep(0.1)
+        return found
+
+    def no_lock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(user_cache.CacheFolder, "read", slow_read)
+    if not has_locks:
+        monkeypatch.setattr(fcntl, "flock", no_lock)
+    with ThreadPoolExecutor(writers) as pool:
+        list(pool.map(lambda one: keep_figures("devices.json", {f"disk {one}": DEVICE}), range(writers)))
+    found = load_figures("devices.json", StorageRates)
+    assert len(found) == writers if has_locks else found
+
+
+def test_writers_do_not_wait_long_for_a_lock(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that figures are written although a stopped process holds the lock."""
+    monkeypatch.setattr(user_cache, "MAX_LOCK_SECONDS", 0.02)
+    with user_cache.open_folder(make=True) as folder, folder.locked():
+        keep_figures("devices.json", {"disk": DEVICE})
+    assert load_figures("devices.json", StorageRates) == {"disk": DEVICE}
 
 
 def test_the_oldest_figures_give_way(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from outcrop.cli import main
 from outcrop.plan.plan import Sizes
 from outcrop.plan.planner import largest_useful_bytes, make_plan
-from outcrop.plan.problem import Problem
+from outcrop.plan.problem import NO_DEMAND, AcquisitionDemand, Problem, SnapshotDemand
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import shares_planes, tilings
 from outcrop.tiers import measure, update_rate
@@ -111,6 +111,22 @@ def test_the_tuner_divides_long_rows_if_it_is_faster(nx: int, x_side: str, is_tr
     assert (plan.sizes.columns > 0) == (is_tried and gain > 1)
 
 
+SNAPSHOTS = AcquisitionDemand((SnapshotDemand(2, 1, 200, 100, 4 * 8192, True),))
+
+
+@pytest.mark.parametrize(
+    ("demand", "block_x", "is_divided"), [(NO_DEMAND, 0, True), (SNAPSHOTS, 0, False), (NO_DEMAND, 512, False)]
+)
+def test_ranges_of_columns_divide_no_snapshots_and_no_blocks(
+    demand: AcquisitionDemand, block_x: int, is_divided: bool
+) -> None:
+    """Checks that long rows are not divided into ranges of columns if snapshots need whole rows, or if blocks have
+    bounds in x."""
+    problem = replace(make_problem((200, 100, 8192), (1, 1, 1), 40), acquisition=demand)
+    found = every_tiling(problem, Sizes(40, 30, 0, block_x=block_x), 2, "overlapped")
+    assert any(one.columns for one in found) == is_divided and not all(one.columns for one in found)
+
+
 @pytest.mark.parametrize(("radius", "sides", "loops"), [(2, "fixed", {1, 2}), (1, "periodic", {1})])
 def test_only_loops_that_exist_are_measured(radius: int, sides: str, loops: set[int]) -> None:
     """Checks that loops that update two rows of two planes together are measured only for radius 1. Only one loop is
@@ -204,6 +220,53 @@ def test_the_rate_of_a_rank_is_measured_with_the_rows_of_its_halos(
                 assert region.y_high.at(level) == rows + left
         assert low or region.y_low.at(levels) < -rows
         assert high or region.y_high.at(levels) > 2 * rows
+
+
+def rank_problem(radius: int, steps: int, rows: int = 1000) -> Problem:
+    """Return the problem of a rank that has neighbours on both sides."""
+    sides = ("neighbour", "neighbour")
+    problem = make_problem((500, rows, 400), (1, radius, 1), steps)
+    return replace(problem, sides=(("fixed", "fixed"), sides, ("fixed", "fixed")), max_halo=rows)
+
+
+@pytest.mark.parametrize("radius", [1, 2, 4])
+def test_all_passes_of_a_rank_are_measured_with_equal_levels(
+    simulated: None, monkeypatch: pytest.MonkeyPatch, radius: int
+) -> None:
+    """Checks that the halos of a deep pass do not reduce the levels and planes of its measurement. Otherwise, the rates
+    of passes with different numbers of levels could not be compared."""
+    monkeypatch.setattr(update_rate, "_core", SimpleNamespace(UpdateMeter=RecordingMeter))
+    RecordingMeter.parts = []
+    rate = UpdateRateMeter(rank_problem(radius, 240), (), b"", 2, 256 << 20)
+    for levels in (60, 120, 240):
+        rate(Sizes(levels, 64, 8))
+    assert len({levels for levels, _, _ in RecordingMeter.parts}) == 1
+    assert RecordingMeter.parts[0][0] >= 24 / radius
+
+
+def test_a_memory_for_blocks_of_rows_is_enough_for_a_measurement(simulated: None) -> None:
+    """Checks that the rate of a block of rows is measured if the memory is too small for a slab of whole planes."""
+    problem = make_problem((500, 1000, 400), (1, 1, 1), 20)
+    rate = UpdateRateMeter(problem, (), b"", 2, 5 << 20)
+    assert not rate.can_measure(Sizes(20, 1, 8)) and rate.can_measure(Sizes(20, 1, 8, block_y=50))
+    rate(Sizes(20, 1, 8))
+    assert rate.origin == "assumed" and SlowingMeter.measured == []
+    rate.compare([Sizes(20, 1, 8), Sizes(20, 1, 8, block_y=50)])
+    assert rate.origin == "measured" and len(SlowingMeter.measured) > 0
+
+
+def test_a_small_memory_uses_rates_of_the_cache(simulated: None) -> None:
+    """Checks that rates in the user's cache are used without measurements if the memory is too small for measurements.
+    Other sizes then get the most similar rate of the cache."""
+    problem, one = rank_problem(1, 20), Sizes(1, 1, 8)
+    first = UpdateRateMeter(problem, (), b"", 2, 256 << 20, kernel="a")
+    known = first(one)
+    first.keep()
+    count = len(SlowingMeter.measured)
+    again = UpdateRateMeter(problem, (), b"", 2, 1 << 20, kernel="a")
+    assert (again(one), again.is_measured, again.can_measure(one)) == (known, True, False)
+    again.compare([one, replace(one, prefetch=True)])
+    assert again(replace(one, prefetch=True)) == known and len(SlowingMeter.measured) == count
 
 
 def test_rates_are_kept_for_the_same_kernel_and_planes(simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,17 +13,21 @@ Several processes can write the same file at the same time. Each process writes 
 flushes the file and renames it.
 
 Measured figures are kept in JSON files, so that each figure is measured only once. The kind of these files is "", so
-these files are in $XDG_CACHE_HOME/outcrop itself.
+these files are in $XDG_CACHE_HOME/outcrop itself. A process that adds figures to a file reads the file and writes it
+again. During this time, the process holds a lock on the folder, so that no process overwrites the figures of another
+process.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import secrets
 import stat
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
@@ -48,6 +52,8 @@ MAX_FIGURES_BYTES = 1 << 20
 MAX_ENTRIES = 500
 """The maximum number of entries in a file of measured figures. An entry has about 500 bytes. If a file has more
 entries, the oldest entries are removed."""
+MAX_LOCK_SECONDS, LOCK_PAUSE_SECONDS = 10.0, 0.005
+"""The maximum time that a process waits for a lock, and the pause between two attempts."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,29 @@ class CacheFolder:
     def remove(self, name: str) -> None:
         with suppress(OSError):
             os.unlink(name, dir_fd=self.descriptor)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold a lock on the folder, so that no other process holds this lock at the same time. If the file system has
+        no locks, or if another process holds the lock for more than MAX_LOCK_SECONDS, go on without a lock."""
+        end = time.monotonic() + MAX_LOCK_SECONDS
+        has_lock = False
+        while not has_lock:
+            try:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                has_lock = True
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    break
+                time.sleep(LOCK_PAUSE_SECONDS)
+            except OSError:
+                break
+        try:
+            yield
+        finally:
+            if has_lock:
+                with suppress(OSError):
+                    fcntl.flock(self.descriptor, fcntl.LOCK_UN)
 
     def _seal(self, name: str, content: bytes) -> bytes:
         summed = hashlib.sha256(f"{self.kind}/{name}\0".encode())
@@ -189,23 +218,34 @@ def load_figures(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
     out. The dictionary is empty if the file cannot be used."""
     try:
         with open_folder(make=False) as folder:
-            content = json.loads(folder.read(name, MAX_FIGURES_BYTES) or b"{}")
-    except (InputError, ValueError, RecursionError):
+            return _figures_in(folder, name, figures)
+    except InputError:
+        return {}
+
+
+def keep_figures(name: str, figures: Mapping[str, DataclassInstance]) -> None:
+    """Add measured figures to a file. All figures have the same type. Figures that other processes add at the same time
+    are kept, too. If the cache cannot be used, the figures are lost, but no error is raised."""
+    with suppress(InputError, OSError), open_folder(make=True) as folder, folder.locked():
+        known = _figures_in(folder, name, type(next(iter(figures.values()))))
+        kept = {key: asdict(one) for key, one in known.items() if key not in figures}
+        kept |= {key: asdict(one) for key, one in figures.items()}
+        folder.write(name, json.dumps(dict(list(kept.items())[-MAX_ENTRIES:]), indent=1).encode())
+
+
+def key_of(what: str) -> str:
+    """Return the key of the figures that the text `what` identifies."""
+    return hashlib.sha256(what.encode()).hexdigest()[:32]
+
+
+def _figures_in(folder: CacheFolder, name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
+    try:
+        content = json.loads(folder.read(name, MAX_FIGURES_BYTES) or b"{}")
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(content, dict):
         return {}
     return {key: figures(**values) for key, values in content.items() if _are(figures, values)}
-
-
-def keep_figures(name: str, figures: Mapping[str, DataclassInstance]) -> None:
-    """Add measured figures to a file. All figures have the same type. If the cache cannot be used, the figures are
-    lost, but no error is raised."""
-    known = load_figures(name, type(next(iter(figures.values()))))
-    kept = {key: asdict(one) for key, one in known.items() if key not in figures}
-    kept |= {key: asdict(one) for key, one in figures.items()}
-    text = json.dumps(dict(list(kept.items())[-MAX_ENTRIES:]), indent=1)
-    with suppress(InputError, OSError), open_folder(make=True) as folder:
-        folder.write(name, text.encode())
 
 
 def _are(figures: type[DataclassInstance], values: object) -> bool:

@@ -215,6 +215,33 @@ TEST(Traverse, RangesOfColumnsKeepTheOrder) {
           }
 }
 
+// A block with bounds in x is not divided into ranges of columns, and only the cells inside its bounds are updated.
+TEST(Traverse, RangesOfColumnsKeepTheBoundsOfABlock) {
+  const Tiling tiling{.diamond = 2, .columns = group};
+  const Case c{.nz = 9,
+               .ny = 12,
+               .radius_z = 1,
+               .radius_y = 1,
+               .skew = 1,
+               .levels = 1,
+               .slab = 50,
+               .tiling = tiling,
+               .threads = 2,
+               .groups = 6};
+  const Grid grid = grid_of(c);
+  const Window window(grid, two_rings(grid, grid.nz));
+  Check check{grid, 2, true, {}, {}, {}};
+  Team team(2);
+  const Stages stages = stages_of(&check);
+  Traverse traverse(team, grid, window, stages, tiling, 1);
+  const std::atomic<bool> cancelled{false};
+  for (long z = 0; z < grid.nz; ++z) stamp_plane(grid, window.ring(0).plane(z), z, 0);
+  for (long z = 0; z < grid.nz; ++z) stamp_plane(grid, window.ring(1).plane(z), z, -1);
+  traverse.update({1, grid.end_plane(), 1, {.x_low = {group, 0}, .x_high = {4 * group, 0}}}, cancelled);
+  EXPECT_EQ(check.groups_updated.load(), 7 * 10 * 3);
+  EXPECT_EQ(check.faults.load(), 0);
+}
+
 // The threads of a node take the tiles of their own node first. Some of these tiles wait for tiles of other nodes. A
 // mistake in these waits causes a wrong order or a deadlock.
 TEST(Traverse, NodesTakeTheirOwnRowsFirst) {

@@ -124,8 +124,9 @@ class CoarseBox {
   struct OpenRow {
     std::vector<Total> totals;  // for each row of cells in the row of groups
     long complete = 0;          // number of totals that include all planes
-    // Cells of rows that arrive in several parts, because a block has only some columns. The key is (z, y). The number
-    // counts the columns that have arrived.
+    // Cells of rows that arrive in several parts, because a block or a range of columns has only some columns. A plan
+    // has no ranges of columns if the run has snapshots (tuner.py), because this memory is not part of the budget. The
+    // key is (z, y). The number counts the columns that have arrived.
     std::map<std::pair<long, long>, std::pair<std::vector<std::byte>, long>> parts{};
   };
   // Rows of groups are divided among several maps, so that threads seldom wait for each other.

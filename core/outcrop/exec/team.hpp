@@ -2,9 +2,11 @@
 // nodes.
 //
 // The team does not use OpenMP. The threads take the tiles of a slab one by one, and a thread waits only for the tiles
-// that its tile needs (tiles.hpp). So the threads need no parallel loop, and no barrier inside a slab. The thread
-// sanitizer sees every synchronisation of the team, but not the synchronisation inside OpenMP. After a job, the threads
-// spin for a moment, because the next slab usually follows within microseconds. If no job follows, the threads sleep.
+// that its tile needs (tiles.hpp). So the threads need no parallel loop, and no barrier inside a slab. If a slab is
+// divided into ranges of columns (traverse.hpp), each range is a job, and the threads wait for each other after each
+// range. The thread sanitizer sees every synchronisation of the team, but not the synchronisation inside OpenMP. After a
+// job, the threads spin for a moment, because the next job usually follows within microseconds. If no job follows, the
+// threads sleep.
 //
 // The threads of a team are its members. If ThreadPlacement::bound is true, each member is bound to a processor. The
 // thread that calls run() is member 0. This thread is bound only while the result of bind_caller() exists, because

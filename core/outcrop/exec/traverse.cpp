@@ -69,6 +69,7 @@ Traverse::Traverse(Team &team, const Grid &grid, const Window &window, const Sta
                    long max_levels)
     : team_(team), grid_(grid), window_(window), stages_(stages), tiling_(tiling), levels_(max_levels) {
   assert(tiling.planes >= 1 && tiling.planes <= Tiling::max_planes);
+  assert(tiling.columns >= 0 && tiling.columns * static_cast<long>(grid.item_bytes) % 64 == 0);
 }
 
 void Traverse::set_levels(long levels) {
@@ -127,17 +128,19 @@ Traverse::Schedule &Traverse::schedule(const Slab &slab) {
 
 void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   const long columns = tiling_.columns, skew = grid_.skew_x;
-  if (columns == 0 || skew == 0) return update_tiles(slab, cancelled);
+  const bool has_bounds_x =
+      slab.region.x_low.at_zero > -UpdateRegion::far || slab.region.x_high.at_zero < UpdateRegion::far;
+  if (columns == 0 || skew == 0 || has_bounds_x) return update_tiles(slab, cancelled);
   // At level 1, the first range begins at cell 0. At the last level, the last range ends where the row ends or later.
   const long end = grid_.pitch_cells() + skew * (slab.levels - 1);
+  Slab range = slab;
   for (long low = 0; low < end; low += columns) {
-    columns_ = {{low + skew, -skew}, {low + columns + skew, -skew}};
-    update_tiles(slab, cancelled);
+    range.region.x_low = {low + skew, -skew};
+    range.region.x_high = {low + columns + skew, -skew};
+    update_tiles(range, cancelled);
   }
-  columns_ = {};
 }
 
-// Updates all tiles of a slab, in the columns `columns_`.
 void Traverse::update_tiles(const Slab &slab, const std::atomic<bool> &cancelled) {
   ++epoch_;
   Schedule &plan = schedule(slab);
@@ -176,8 +179,7 @@ Part Traverse::part_of(const Tile &tile, const UpdateRegion &region, long down, 
           std::min({grid_.end_plane(), zeta_end - lag, region.z_high.at(level)}),
           {std::max({first_row(), tile.y_low - down + inset, region.y_low.at(level)}),
            std::min({end_row(), tile.y_high - down - inset, region.y_high.at(level)}),
-           std::max({0L, region.x_low.at(level), columns_.low.at(level)}),
-           std::min({grid_.pitch_cells(), region.x_high.at(level), columns_.high.at(level)})}};
+           std::max(0L, region.x_low.at(level)), std::min(grid_.pitch_cells(), region.x_high.at(level))}};
 }
 
 // Lists the new rows of the next group. This group begins at `zeta_end`. Most rows of a level are not new, because

@@ -52,7 +52,8 @@ struct Tiling {
   long chunk = 0;
   long rows_at_once = 1;  ///< number of rows that the inner loop of a kernel updates together (kernel.h)
   bool prefetch = false;  ///< true if kernels prefetch the new rows of the next group of zetas (kernel.h)
-  /// number of cells of a range of columns, a multiple of 64 bytes; 0 means whole rows; without effect if x is periodic
+  /// number of cells of a range of columns, a multiple of 64 bytes; 0 means whole rows; without effect if x is periodic,
+  /// or if the region of a block has bounds in x
   long columns = 0;
   static constexpr long max_planes = 4;
 };
@@ -171,10 +172,6 @@ class Traverse {
   std::uint32_t epoch_ = 0;
   std::vector<RingSums> sources_, targets_;
   OwnedCells own_;
-  // The range of columns that is updated now.
-  struct {
-    Bound low{-UpdateRegion::far, 0}, high{UpdateRegion::far, 0};
-  } columns_;
   Acquisition *acquisition_ = nullptr;
   std::atomic<std::uint64_t> cells_updated_{0};
 };

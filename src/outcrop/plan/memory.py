@@ -126,7 +126,7 @@ def max_ring_planes(problem: Problem, levels: int, slab: int) -> int:
 
 def undivided_slot_bytes(problem: Problem, levels: int) -> int:
     """Return the bytes of a slot for passes of `levels` levels that do not divide y into blocks."""
-    return slot_bytes(problem, problem.frame(levels)) if problem.is_part else whole_slot_bytes(problem)
+    return slot_bytes(problem, problem.frame(levels))
 
 
 def whole_slot_bytes(problem: Problem) -> int:

@@ -423,10 +423,21 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     for diamond in (*reversed(fitting[-TILINGS:]), *larger):
         yield with_tiles(problem, sizes, diamond, machine.threads)
     # Long rows are divided, too. Then larger diamonds fit into the cache.
-    if problem.skew_x and problem.pitch_bytes >= MIN_ROW_BYTES:
+    if _may_divide_rows(problem, sizes):
         divided = replace(sizes, columns=COLUMN_BYTES // problem.item_bytes)
-        for diamond in [one for one in useful if one in COLUMN_DIAMONDS]:
-            yield with_tiles(problem, divided, diamond, machine.threads)
+        for diamond in COLUMN_DIAMONDS:
+            if diamond in useful:
+                yield with_tiles(problem, divided, diamond, machine.threads)
+
+
+def _may_divide_rows(problem: Problem, sizes: Sizes) -> bool:
+    """Return True if ranges of columns may be faster than whole rows.
+
+    Rows are not divided if the run writes snapshots or a history. The rows of snapshots would arrive in parts, so many
+    short writes would be necessary, and parts of rows would wait in memory that no plan includes. Rows are also not
+    divided if blocks have bounds in x, because the core then ignores the ranges."""
+    is_allowed = problem.skew_x > 0 and not problem.acquisition.snapshots and not sizes.block_x
+    return is_allowed and problem.pitch_bytes >= MIN_ROW_BYTES
 
 
 def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:

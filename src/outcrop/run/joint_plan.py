@@ -184,9 +184,12 @@ def _measured_together(
     the best. All ranks measure the update rate of the best choice again, at the same time. If this choice is then no
     longer the best, the next choice is measured. The first measurements give rates that are too high, because the ranks
     measure at different times. So each rank has the whole memory bandwidth of its node during its measurement. If the
-    run is too short for measurements on any rank, the first choice is returned."""
-    meter = rate if isinstance(rate, UpdateRateMeter) and rate.is_measured else None
+    run is too short for measurements on any rank, or if the memory of any rank is too small, the first choice is
+    returned."""
     choices = list(found)
+    tried = [one.plans[0].plan.sizes for one in choices[:MAX_MEASURED_TOGETHER]]
+    can_measure = isinstance(rate, UpdateRateMeter) and rate.is_measured and all(map(rate.can_measure, tried))
+    meter = rate if isinstance(rate, UpdateRateMeter) and can_measure else None
     if not all(group.allgather(meter is not None)) or meter is None:
         return choices[0]
     for _ in range(MAX_MEASURED_TOGETHER):

@@ -31,7 +31,6 @@ kernel have the same factor, so the factor does not change their order.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -56,7 +55,7 @@ from outcrop.tiers.discover import available_cores, last_level_bytes, numa_nodes
 from outcrop.tiers.storage_tiers import SCRATCH_PREFIX, cache_key, mount_of
 from outcrop.tiers.tier import Figures
 from outcrop.units import format_bytes
-from outcrop.user_cache import keep_figures, load_figures
+from outcrop.user_cache import keep_figures, key_of, load_figures
 
 ARRAYS, CACHES = 3, 4
 MIN_ARRAY_BYTES = 16 << 20
@@ -365,7 +364,7 @@ class KeptFactor:
 
 def factor_of(what: str) -> float:
     """Return the factor of the kernel or disk that the text `what` identifies, or 1 if there is no recent factor."""
-    kept = load_figures(FACTORS, KeptFactor).get(_digest(what))
+    kept = load_figures(FACTORS, KeptFactor).get(key_of(what))
     if kept is None or not 0 <= time.time() - kept.seconds_measured < SECONDS_KEPT:
         return 1.0
     return min(MAX_FACTOR, max(MIN_FACTOR, kept.factor))
@@ -374,8 +373,4 @@ def factor_of(what: str) -> float:
 def keep_factor(what: str, factor: float) -> None:
     """Keep a factor, and replace the earlier factor. A factor outside the limits becomes the limit."""
     bounded = min(MAX_FACTOR, max(MIN_FACTOR, factor))
-    keep_figures(FACTORS, {_digest(what): KeptFactor(bounded, time.time())})
-
-
-def _digest(what: str) -> str:
-    return hashlib.sha256(what.encode()).hexdigest()[:32]
+    keep_figures(FACTORS, {key_of(what): KeptFactor(bounded, time.time())})

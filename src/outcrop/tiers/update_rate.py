@@ -4,7 +4,6 @@ if their planes have the same shape."""
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -14,16 +13,16 @@ from outcrop import _core
 from outcrop.language.compile import Calls
 from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
-from outcrop.plan.actions import EVERYTHING, Rectangle, UpdateRegion
+from outcrop.plan.actions import Rectangle, UpdateRegion
 from outcrop.plan.machine import edge_factor
-from outcrop.plan.memory import slot_bytes, slots_within, undivided_slot_bytes, whole_slot_bytes
+from outcrop.plan.memory import slot_bytes, slots_within, whole_slot_bytes
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import NO_DEMAND, Problem
 from outcrop.plan.schemes.deep_halo import DeepHalo, bounded
 from outcrop.plan.schemes.wavefront import blocks_in_y
 from outcrop.plan.tuner import with_tiles
 from outcrop.tiers.measure import factor_of
-from outcrop.user_cache import keep_figures, load_figures
+from outcrop.user_cache import keep_figures, key_of, load_figures
 
 CACHE = "updates.json"
 SECONDS_KEPT = 30 * 24 * 3600.0
@@ -129,10 +128,8 @@ class UpdateRateMeter:
         self._only_one = only_one
         self._updates_per_measurement = int(UPDATES_PER_MEASUREMENT / work * FLOAT32_BYTES / problem.item_bytes)
         expected = problem.cells * problem.levels * work / EXPECTED_CELLS_PER_SECOND
-        planes = self._ring_planes * whole_slot_bytes(problem) // undivided_slot_bytes(problem, 1)
-        possible = planes >= _core.UpdateMeter.planes_needed(problem, 1, 1)
         seconds = SHORTEST_SECONDS if only_one else max(MIN_SECONDS, min(MAX_SECONDS, SHARE_OF_RUN * expected))
-        self._seconds_left = seconds if measure and possible else 0.0
+        self._may_measure, self._seconds_left = measure, seconds if measure else 0.0
 
     @property
     def is_measured(self) -> bool:
@@ -147,7 +144,7 @@ class UpdateRateMeter:
     def __call__(self, sizes: Sizes) -> float:
         problem, reduced = self._problem, self._reduce(sizes)
         if not self._recall(reduced):
-            if self._seconds_left <= 0:
+            if self._seconds_left <= 0 or not self._fits(reduced):
                 return self._guess(sizes)
             if self._known and not self._new:
                 self._measure_factor()
@@ -160,10 +157,11 @@ class UpdateRateMeter:
     def compare(self, several: Iterable[Sizes]) -> None:
         """Measure the rates of several sizes alternately, so that a change of the machine's speed affects all sizes
         equally. For each size, the highest rate is used. Slow sizes are measured only once."""
-        unknown = [one for one in dict.fromkeys(map(self._reduce, several)) if not self._recall(one)]
+        every = dict.fromkeys(map(self._reduce, several))
+        unknown = [one for one in every if not self._recall(one) and self._fits(one)]
         if not unknown:
             return
-        known = max(self._known, key=lambda one: self._known[one], default=None)
+        known = self._fastest_known()
         left = unknown if known is None else [known, *unknown]
         rates: dict[Sizes, list[float]] = {}
         for _ in range(TURNS):
@@ -206,14 +204,19 @@ class UpdateRateMeter:
         return True
 
     def _key(self, reduced: Sizes) -> str:
-        return hashlib.sha256(f"{self._kernel} {reduced}".encode()).hexdigest()[:32]
+        return key_of(f"{self._kernel} {reduced}")
+
+    def _fastest_known(self) -> Sizes | None:
+        """Return the known sizes with the highest rate. Sizes from the user's cache that do not fit the memory of this
+        meter are left out."""
+        return max(filter(self._fits, self._known), key=lambda one: self._known[one], default=None)
 
     def _measure_factor(self) -> None:
         """Measure the fastest sizes of the cache again, and set the factor to the result. New rates are divided by this
         factor before they are kept. The factor of the last run is not good enough for this, because the run may have
         had other sizes, or the speed of the machine may have changed since the run."""
-        known = max(self._known, key=lambda one: self._known[one])
-        self.factor = self._timed(known) / self._known[known]
+        if (known := self._fastest_known()) is not None:
+            self.factor = self._timed(known) / self._known[known]
 
     def _timed(self, reduced: Sizes) -> float:
         """Measure and return the rate of sizes. Subtract the time of the measurement from the remaining time for
@@ -228,9 +231,13 @@ class UpdateRateMeter:
         self._seconds_left -= time.perf_counter() - start
         return rate
 
+    def can_measure(self, sizes: Sizes) -> bool:
+        """Return True if the meter may measure, and if its memory is large enough for a slab of one plane."""
+        return self._may_measure and self._fits(self._reduce(sizes))
+
     def measure_again(self, sizes: Sizes) -> None:
         """Measure the rate of some sizes, for at least AGAIN_SECONDS. An earlier rate of these sizes is replaced. The
-        new rate is not kept in the user's cache."""
+        new rate is not kept in the user's cache. `can_measure(sizes)` must be true."""
         reduced, rates = self._reduce(sizes), list[float]()
         rates.append(self._timed(reduced))
         end = time.perf_counter() + AGAIN_SECONDS
@@ -240,25 +247,42 @@ class UpdateRateMeter:
         self._new.discard(reduced)
 
     def _reduce(self, sizes: Sizes) -> Sizes:
-        """Return sizes that have nearly the same rate as `sizes`, but fewer levels and planes. So a measurement of
-        these sizes is short, and the available memory is large enough."""
+        """Return sizes whose rate is similar to the rate of `sizes`, but with fewer levels and planes. So a measurement
+        of these sizes is short, and the available memory is large enough. All sizes with many levels become the same
+        sizes, so a measurement does not show how a rate depends on large numbers of levels. `edge_factor` corrects for
+        the number of planes. A pass of more levels also has a few more ranges of columns, because the ranges move with
+        each level. No factor corrects for this: all ranges together have the same cells, and rows in ranges are long.
+        """
         problem = self._problem
-        frame, _ = _block(problem, sizes)
-        planes = self._ring_planes * whole_slot_bytes(problem) // slot_bytes(problem, frame)
         # with this number of levels, each thread has two bands
         bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0
         levels = min(sizes.levels, max(LEVELS_MEASURED, bands))
-        slab = min(sizes.slab, max(8, self._updates_per_measurement // (levels * frame.cells)))
+        # The halos of the measured levels must fit the memory, not the larger halos of all levels of a pass.
+        planes, cells = self._planes(sizes, levels)
+        slab = min(sizes.slab, max(8, self._updates_per_measurement // (levels * cells)))
         # For a thin slab, the rate depends strongly on the number of planes. So levels and planes are reduced in the
         # same proportion.
         first_levels, first_slab = levels, slab
         while levels * slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
             if slab == 1 or (levels > 1 and levels * first_slab >= slab * first_levels):
                 levels -= 1
+                planes, _ = self._planes(sizes, levels)
             else:
                 slab -= 1
         reduced = replace(sizes, slab=slab, levels=levels, block_x=0, block_z=0, keeps_statics=False)
         return with_tiles(problem, reduced, sizes.diamond, self._threads) if sizes.chunk else reduced
+
+    def _planes(self, sizes: Sizes, levels: int) -> tuple[int, int]:
+        """Return two numbers for measurements of `sizes` with `levels` levels: the number of planes that a ring can
+        have, and the number of cells of a plane."""
+        frame, _ = _block(self._problem, replace(sizes, levels=levels))
+        bytes_of_ring = self._ring_planes * whole_slot_bytes(self._problem)
+        return bytes_of_ring // slot_bytes(self._problem, frame), frame.cells
+
+    def _fits(self, reduced: Sizes) -> bool:
+        """Return True if the memory is large enough for a measurement of these sizes."""
+        planes, _ = self._planes(reduced, reduced.levels)
+        return _core.UpdateMeter.planes_needed(self._problem, reduced.levels, reduced.slab) <= planes
 
     def _settle(self, meter: _core.UpdateMeter, sizes: Sizes) -> None:
         """Repeat measurements until the rate no longer grows. The first rate can be too low, because newly allocated
@@ -294,11 +318,11 @@ class UpdateRateMeter:
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:
     """Return the frame and the update region of a block of the wavefront scheme, in the middle of the grid. If the rows
-    of a rank are one block, the frame includes the halos. The region then has fewer rows at each level, as in a run.
-    The ends of these rows cut tiles, which makes updates slower."""
-    cut = blocks_in_y(problem, sizes.levels, sizes)
-    region = DeepHalo(problem, sizes.levels).region if problem.is_part else EVERYTHING
+    of a rank are one block, the frame includes the halos of deep halos. The region then has fewer rows at each level.
+    The ends of these rows cut tiles, which makes updates slower. Blocks of other schemes have other regions. For
+    example, ranks with split tiling have no halos of this kind."""
+    cut, region = blocks_in_y(problem, sizes.levels, sizes), DeepHalo(problem, sizes.levels).region
     if cut.count == 1:
-        return (problem.frame(sizes.levels) if problem.is_part else problem.whole_plane), region
+        return problem.frame(sizes.levels), region
     block = cut.blocks[cut.count // 2]
     return problem.frame_of(cut.cells(block.frame())), bounded(block, region)
