@@ -327,6 +327,8 @@ def _changed_parameters(
         why = "with sources that have a scale, because the scale was computed with the old parameters"
     elif "dt" in changed and (taps or manifest.signals):
         why = "with sources, receivers, snapshots, norms or signals, because their times are multiples of dt"
+    elif fixed := [name for name in changed if name in manifest.fixed_parameters]:
+        changed, why = fixed, f"in which {manifest.fixed_parameters[fixed[0]]} was computed with the old value"
     if changed and why:
         raise InputError(f"params: {changed[0]} cannot change in a run {why}; start another run from its state")
     if changed:
@@ -443,6 +445,7 @@ def _describe(
         states=definition.states,
         axes=definition.axes,
         computed={name: term.to_json() for name, term in definition.computed.items()},
+        fixed_parameters=dict(definition.lowered.fixed_parameters) if definition.lowered else {},
         first_time=definition.lowered.first_time if definition.lowered else None,
         is_backward=definition.lowered is not None and definition.lowered.direction == -1,
         records=str(as_place(records, "records").absolute()) if records is not None else None,

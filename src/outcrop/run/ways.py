@@ -8,6 +8,7 @@ run is planned for this machine or for a declared machine.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -52,9 +53,10 @@ RUNS = 3
 the run of the steps that are computed again."""
 
 
-def default_wrt(stencil: Stencil) -> tuple[str, ...]:
-    """Return all static fields, parameters and signals, or all updated fields if the stencil has no such inputs."""
-    return tuple(inputs_of(stencil) or updated_fields(stencil))
+def default_wrt(stencil: Stencil, fixed: Collection[str] = ()) -> tuple[str, ...]:
+    """Return all static fields, parameters and signals, or all updated fields if the stencil has no such inputs. The
+    parameters `fixed` have no gradients."""
+    return tuple(one for one in inputs_of(stencil) if one not in fixed) or tuple(updated_fields(stencil))
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
     """Return the `GradientTask` of a run: its gradient with respect to `wrt`, or with respect to all inputs if `wrt` is
     None. Raises InputError if no adjoint run can compute the gradient."""
     one = setup.description
-    names = default_wrt(setup.stencil) if wrt is None else wrt
+    names = default_wrt(setup.stencil, one.fixed_parameters) if wrt is None else wrt
     derived, boundary = derive(setup.stencil, one, names), as_boundary(one.boundary)
     return GradientTask(derived, setup.problem(steps), one.taps, one.layout, boundary, one.shape)
 

@@ -117,8 +117,9 @@ class Lowered:
     objects, and `receivers` maps names of samplings to Devito's objects. `older`, `computed` and `regions` describe
     fields that Devito does not have. `saved` contains the snapshots that the equations ask for. `reads` contains the
     fields whose values another run has saved. These fields are the last fields of the stencil. `boxes` contains the
-    boxes in which the equations compute each field, or None for the whole grid. `read_values` detects whether a user
-    has changed values after Outcrop read them.
+    boxes in which the equations compute each field, or None for the whole grid. `fixed_parameters` contains the
+    parameters that a run cannot change later. It maps each of them to a text that says what was computed with its
+    value. `read_values` detects whether a user has changed values after Outcrop read them.
     """
 
     stencil: Stencil
@@ -143,6 +144,7 @@ class Lowered:
     boxes: Mapping[str, tuple[Box | None, ...]]
     saved: tuple[SavedSteps, ...]
     reads: tuple[SavedRead, ...]
+    fixed_parameters: Mapping[str, str]
     read_values: ReadValues
 
     @property

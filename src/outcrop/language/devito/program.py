@@ -121,6 +121,7 @@ def from_devito(
         boxes=_boxes(stages),
         saved=saved_steps(kept, updates, start, direction),
         reads=tuple(SavedRead(name, one, shift) for (one, shift), name in statics.states.items()),
+        fixed_parameters={one.name: values.fixed[one.name] for one in stencil.parameters if one.name in values.fixed},
         read_values=ReadValues(values.constants, signals, sources, list(receivers.values())),
     )
 
@@ -303,7 +304,7 @@ def _expression(
         return load(update.copied)
     conversion = Conversion(
         update.where, statics.values, lambda indexed: load(update.reads[indexed]),
-        lambda node: statics.term(node, update.reads), lambda node: statics.between(node, update.reads),
+        lambda node, in_kernel: statics.term(node, update.reads, in_kernel),
         origin.positions(update, statics.values.grid),
     )  # fmt: skip
     inner = conversion.convert(update.expression)

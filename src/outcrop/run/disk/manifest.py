@@ -112,7 +112,9 @@ class Description:
     identity of its forward run. It is None for other runs, and for adjoint runs of earlier versions. If `part` is
     given, the arrays have only the rows and planes of one rank. `boundary` is still the boundary of the whole grid.
     `computed` maps the names of computed fields to their terms (language/static_terms.py), in JSON form. `stencil` does
-    not contain these fields."""
+    not contain these fields. `fixed_parameters` contains parameters that cannot change, because their values were used
+    when Devito's equations were translated. It maps each of these parameters to a text that says what was computed with
+    its value."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -135,6 +137,7 @@ class Description:
     part: PartEntry | None = None
     axes: Annotated[tuple[Name, ...], Meta(max_length=3)] = ()
     computed: dict[Name, dict[str, Any]] = field(default_factory=dict)
+    fixed_parameters: dict[Name, Shown] = field(default_factory=dict)
     first_time: Count | None = None
     is_backward: bool = False
     adjoint_of: Identity | None = None
@@ -363,7 +366,7 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest. Members that earlier versions of Outcrop did not write get default values."""
     content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None,
                "axes": [], "computed": {}, "computed_from": {}, "first_time": None, "is_backward": False,
-               "adjoint_of": None, **content}  # fmt: skip
+               "adjoint_of": None, "fixed_parameters": {}, **content}  # fmt: skip
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -410,6 +413,7 @@ def _check_derived(manifest: Manifest) -> None:
         "begun": not (manifest.begun or {}).keys() <= set(names),
         "ranges": not manifest.ranges.keys() <= set(names),
         "computed": not manifest.computed.keys() <= {entry.name for entry in manifest.static},
+        "fixed_parameters": not manifest.fixed_parameters.keys() <= manifest.parameters.keys(),
         "computed_from": not manifest.computed_from.keys() <= manifest.computed.keys(),
         "taps: fields": not acquisition.fields <= fields,
         "taps: recompute": any(
