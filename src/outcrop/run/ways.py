@@ -34,6 +34,7 @@ from outcrop.run.definition import as_problem
 from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.entries import AcquisitionEntries, SnapshotsEntry, StatesEntry, arrays_of, updated_fields
 from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
 from outcrop.run.engine import (
     STEPS_METERED,
@@ -173,6 +174,12 @@ def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
     return GradientTask(derived, setup.problem(steps), one.taps, one.layout, boundary, one.shape)
 
 
+def replay_bytes(description: Description) -> int:
+    """Return the number of bytes that the arrays of a replay need on the disk. The replay has the arrays of the forward
+    run, but no computed fields (run/replay.py), and two copies of its state."""
+    return (2 * len(description.state) + len(description.given)) * description.layout.array_bytes
+
+
 def choose_here(
     task: GradientTask, setup: Setup, limit: str | int | None = None, memory_bytes: int | None = None,
     is_plan: bool = False,
@@ -189,8 +196,7 @@ def choose_here(
         arrays = 0 if setup.state else len(one.copies) * one.layout.array_bytes // len(setup.directories)
         most = free_bytes(setup.directories[0], arrays + task.adjoint_bytes)
         why = f"{format_bytes(most)} are free in {setup.directories[0]} beside the arrays of both runs"
-        # the replay is a copy of the forward run, so its arrays also need space
-        less = max(0, most - len(one.copies) * one.layout.array_bytes)
+        less = max(0, most - replay_bytes(one))
         if given is not None and given < most:
             most, why = given, f"the limit is {format_bytes(given)}"
         less = min(less, most)
@@ -269,8 +275,8 @@ def with_history(setup: Setup, state: State | None, history: History, steps: int
     needed = 0 if state else len(description.copies) * layout.array_bytes // len(setup.directories)
     if taps.history is None:
         entry = with_slots(history, entry, description.dtype, first + steps)
-    if entry.slots:  # the adjoint run makes a replay, and the replay has the same arrays as this run
-        needed += (2 * len(description.state) + len(description.static)) * layout.array_bytes
+    if entry.slots:  # the adjoint run makes a replay
+        needed += replay_bytes(description)
     require_room(history, entry, description.dtype, directory, needed, first, first + steps)
     if taps.history is None:
         with_entry = replace(taps, snapshots=(*taps.snapshots, entry))
