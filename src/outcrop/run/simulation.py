@@ -396,7 +396,7 @@ class Simulation(Described):
         if self._state is None or not self._state.has_values:
             self.assign({entry.name: "zeros" for entry in self._description.state if not entry.is_previous})
         if setup.lowered is not None:
-            setup.lowered.read_values.note_fields(setup.lowered.constant_functions)
+            setup.lowered.read_values.note_fields(setup.lowered.functions_of(devito))
 
     def adjoint(
         self, residuals: Mapping[str, Any], wrt: str | Sequence[str], directory: str | os.PathLike[str] | None = None,
