@@ -169,6 +169,22 @@ def test_refused_in_one_line(message: str, script: Callable[[SimpleNamespace], A
     assert len(str(error.value)) < 250
 
 
+def test_the_number_of_the_time_is_exact() -> None:
+    """Checks that the number of the first time is refused if float32 cannot represent it. Also
+    checks that its name is refused for a Constant or a Function, but only beside the time."""
+    s = make_script()
+    equation = dv.Eq(s.v.forward, s.v + s.grid.time_dim)
+    with pytest.raises(InputError, match="the equations read time, which is 1073741824 in the first step; float32"):
+        from_devito(equation, dt=0.1, first_time=2**30)
+    from_devito(equation, dt=0.1, first_time=2**24)
+    double = make_script(np.float64)
+    from_devito(dv.Eq(double.v.forward, double.v + double.grid.time_dim), dt=0.1, first_time=2**30)
+    for one in (dv.Constant(name="t", value=2.0), dv.Function(name="t", grid=s.grid)):
+        from_devito(dv.Eq(s.v.forward, s.v + one), dt=0.1)
+        with pytest.raises(InputError, match=r"number of the time \(time\) has the name t .* function t another name"):
+            from_devito(dv.Eq(s.v.forward, s.v + one * s.grid.time_dim), dt=0.1)
+
+
 @pytest.mark.parametrize("dt", [0, -1.0, float("nan"), None, "1"])
 def test_time_steps_are_positive_numbers(dt: Any) -> None:
     """Checks that a wrong time step is refused."""

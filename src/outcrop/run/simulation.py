@@ -560,9 +560,8 @@ class Simulation(Described):
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
         require_alone(self._setup, "plan")
         last, lowered = self.step + steps, self._setup.lowered
-        require_steps(
-            self._setup.stencil, self._description.dtype, decode_signals(self._description.signals), last
-        )
+        one = self._description
+        require_steps(self._setup.stencil, one.dtype, decode_signals(one.signals), last, one.time_line)
         if lowered is not None and lowered.max_steps is not None and last > lowered.max_steps:
             raise InputError(
                 f"sources and receivers have room for {lowered.max_steps} steps, not for {last}; make their nt larger"
