@@ -160,7 +160,7 @@ def test_a_run_that_did_not_begin_leaves_no_stale_values(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(passes, "_engine", stop)
     sim = make(tmp_path / "run.oc")
-    with pytest.raises(InputError, match="holds no values of cos_theta yet"):
+    with pytest.raises(InputError, match="holds no values of cos_theta yet; the run computes cos_theta before"):
         sim["cos_theta"][...]
     with pytest.raises(StorageError, match="no memory"):
         sim.run(2, progress="none")
@@ -240,8 +240,14 @@ def test_ranks_compute_their_own_parts(tmp_path: Path) -> None:
 
 def test_computed_fields_cannot_be_assigned(tmp_path: Path) -> None:
     sim = make(tmp_path / "run.oc")
-    with pytest.raises(InputError, match=r"cos_theta is computed from theta; assign sim\['theta'\]"):
+    with pytest.raises(InputError, match=r"cos_theta is computed from theta; assign sim\['theta'\], or give f"):
         sim["cos_theta"] = 1.0
+    with pytest.raises(InputError, match=r"cos_theta is computed from theta; assign sim\['theta'\]$"):
+        oc.open(tmp_path / "run.oc")["cos_theta"] = 1.0  # `functions` cannot change any more
+    with pytest.raises(InputError, match=r"no field 'v'; there are: u, theta, phi$"):
+        sim.assign({"v": 1.0})
+    with pytest.raises(InputError, match=r"holds no values yet; the run computes cos_theta before its next step$"):
+        oc.Simulation(tilted(), SHAPE, directory=tmp_path / "other.oc", unstable=True)["cos_theta"]
     with pytest.raises(InputError, match="no field 'cos_theta'"):
         oc.Simulation(tilted(), SHAPE, directory=tmp_path / "other.oc", init={"cos_theta": 1.0})
     with pytest.raises(InputError, match=r"reads theta, which has no values; assign sim\['theta'\]"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from msgspec import Meta
 from outcrop import _core
 from outcrop.axes import NAMES, Shape, grid_shape, inside
 from outcrop.durable import MAX_TEXT_BYTES, Directory, sealed, unsealed
-from outcrop.errors import CorruptionError, InputError, StorageError, shown
+from outcrop.errors import CorruptionError, InputError, StorageError, by_caller, shown
 from outcrop.plan.given_sizes import NAMES as SIZES
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.problem import divides
@@ -246,13 +247,19 @@ class Description:
         copies = (0,) if self.in_place else (0, 1)
         return (*((entry, copy) for copy in copies for entry in self.state), *((entry, 0) for entry in self.static))
 
-    def entry(self, name: str) -> ArrayEntry:
+    def how_to_give(self, name: str) -> str:
+        """Return the last part of a message that says that the array `name` has no values."""
+        if name in self.computed:
+            return f"; the run computes {name} before its next step"
+        return by_caller("", f"; assign sim[{name!r}] first")
+
+    def entry(self, name: str, hidden: Collection[str] = ()) -> ArrayEntry:
         """Return the entry of the array with this name. If no array has this name, raise InputError with a list of all
-        names."""
+        names except those in `hidden`."""
         for entry in self.arrays:
             if isinstance(name, str) and entry.name == name:
                 return entry
-        there = ", ".join(entry.name for entry in self.arrays)
+        there = ", ".join(entry.name for entry in self.arrays if entry.name not in hidden)
         raise InputError(f"{self.stencil.get('name', 'this run')} has no field {shown(name)}; there are: {there}")
 
 
