@@ -314,7 +314,7 @@ def test_a_replay_needs_no_space_for_computed_fields(tmp_path: Path, monkeypatch
     monkeypatch.setattr("outcrop.run.acquisition.history.free_bytes", free)
     for functions in ("once", "steps"):
         sim = make(tmp_path / f"{functions}.oc", functions=functions)
-        sim.run(6, progress="none", history=oc.History(2, "400KiB", recompute=True))
+        sim.run(6, progress="none", history=oc.History(2, "20KiB", recompute=True))
     layout = sim.setup.description.layout
     assert found == [4 * layout.array_bytes] * 2  # two copies of u, theta and phi
 
