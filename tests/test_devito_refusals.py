@@ -3,7 +3,9 @@ reason."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,8 @@ import numpy as np
 import pytest
 import sympy
 
+import outcrop as oc
+from outcrop.durable import sealed
 from outcrop.errors import InputError
 
 dv = pytest.importorskip("devito")
@@ -165,6 +169,22 @@ def test_refused_in_one_line(message: str, script: Callable[[SimpleNamespace], A
     assert len(str(error.value)) < 250
 
 
+def test_the_number_of_the_time_is_exact() -> None:
+    """Checks that the number of the first time is refused if float32 cannot represent it. Also
+    checks that its name is refused for a Constant or a Function, but only beside the time."""
+    s = make_script()
+    equation = dv.Eq(s.v.forward, s.v + s.grid.time_dim)
+    with pytest.raises(InputError, match="the equations read time, which is 1073741824 in the first step; float32"):
+        from_devito(equation, dt=0.1, first_time=2**30)
+    from_devito(equation, dt=0.1, first_time=2**24)
+    double = make_script(np.float64)
+    from_devito(dv.Eq(double.v.forward, double.v + double.grid.time_dim), dt=0.1, first_time=2**30)
+    for one in (dv.Constant(name="t", value=2.0), dv.Function(name="t", grid=s.grid)):
+        from_devito(dv.Eq(s.v.forward, s.v + one), dt=0.1)
+        with pytest.raises(InputError, match=r"number of the time \(time\) has the name t .* function t another name"):
+            from_devito(dv.Eq(s.v.forward, s.v + one * s.grid.time_dim), dt=0.1)
+
+
 @pytest.mark.parametrize("dt", [0, -1.0, float("nan"), None, "1"])
 def test_time_steps_are_positive_numbers(dt: Any) -> None:
     """Checks that a wrong time step is refused."""
@@ -188,3 +208,52 @@ def test_points_outside_the_grid_are_named() -> None:
         InputError, match=r"point 0 at \(0.25, 3\) lies outside the grid, from \(0.5, 0\) to \(9.5, 11\)"
     ):
         from_devito(equations, dt=0.1)
+
+
+def test_parameters_change_in_all_terms_or_not_at_all(tmp_path: Path) -> None:
+    """Checks that a later change of a Constant or of dt changes all terms. If a term was computed with the old value
+    when the equations were translated, the change is refused, as is the gradient with respect to the parameter. Also
+    checks manifests of earlier versions and of untrusted users."""
+    s = make_script(np.float64)
+    x, dt = s.grid.dimensions[0], s.grid.time_dim.spacing
+    s.v.data[:], s.m.data[:] = 1.0, 0.4
+    s.rec.coordinates.data[:] = [2.0, 3.0]
+
+    def make(where: Path, *operations: Any) -> oc.Simulation:
+        sim = oc.Simulation([*operations], dt=1.0, directory=where, memory="1MiB", unstable=True)
+        sim.run(1, progress="none")
+        return sim
+
+    for number, (term, right, name) in enumerate([
+        (dv.exp(-s.c), lambda c: np.exp(-c), "c"), (dv.exp(-dt), lambda c: np.exp(-c), "dt"),
+        (dv.exp(-s.c * s.m), lambda c: np.exp(-c * 0.4), "c"), (dv.tanh(dt) ** 1.3, lambda c: np.tanh(c) ** 1.3, "dt"),
+    ]):  # fmt: skip
+        where = tmp_path / f"{number}.oc"
+        before = make(where, dv.Eq(s.v.forward, term * s.v + 0.1 * s.c * dt))["v"][4, 4]
+        oc.open(where, params={name: 0.5}).run(1, progress="none")
+        more = 0.1 * 0.5 * (1.0 if name == "c" else 2.0)
+        assert oc.open(where)["v"][4, 4] == pytest.approx(right(0.5) * before + more, rel=1e-12)
+
+    update = dv.Eq(s.v.forward, s.v / 2 + 0.1 * s.c)
+    for number, (words, operations) in enumerate([
+        ("field cos_m_1", [dv.Eq(s.v.forward, dv.cos(s.c * (s.m + s.m.shift(x, x.spacing))) * s.v + s.c)]),
+        ("field sinh_m", [dv.Eq(s.v.forward, dv.sinh(s.c * s.m) * s.v + s.c)]),
+        (r"sinh\(c\)", [dv.Eq(s.v.forward, dv.sinh(s.c) * s.v + s.c)]),
+        ("the factor of operation 2, rec.interpolate", [update, s.rec.interpolate(expr=s.c * s.v.forward)]),
+    ]):  # fmt: skip
+        sim = make(where := tmp_path / f"refused-{number}.oc", *operations)
+        assert oc.open(where, params={"c": 2.0}).step == 1  # no change
+        with pytest.raises(InputError, match=f"params: c cannot change in a run in which {words}.* was computed with"):
+            oc.open(where, params={"c": 0.5})
+        with pytest.raises(InputError, match=f"no gradient with respect to c, because {words}.* was computed with it"):
+            sim.adjoint({"v": np.ones((10, 12))}, "c")
+    file = where / "manifest.json"
+    content = json.loads(file.read_text())
+    assert content.pop("crc32c") and content["fixed_parameters"].keys() == {"c"}
+    for wrong in ({"d": "sinh(d)"}, {"c": "\x1b"}, {"c": 1}, ["c"]):
+        file.write_bytes(sealed({**content, "fixed_parameters": wrong}))
+        with pytest.raises(InputError, match="is damaged or not written by Outcrop"):
+            oc.open(where)
+    del content["fixed_parameters"]
+    file.write_bytes(sealed(content))
+    assert oc.open(where).step == 1

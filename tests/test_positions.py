@@ -86,6 +86,10 @@ def test_positions_and_steps_that_are_not_exact_are_refused(tmp_path: Path) -> N
     require_steps(placed, "float32", {}, (1 << 24) + 1)
     with pytest.raises(InputError, match=r"float32 has exact numbers of up to 16777216 steps, not of 16777217"):
         require_steps(timed, "float32", {}, (1 << 24) + 1)
+    for time_line in ((1, 1), ((1 << 24) + 1, -1)):  # in Devito's equations, step 0 has a number
+        with pytest.raises(InputError, match=r"not of 1677721[78]"):
+            require_steps(timed, "float32", {}, 1 << 24, time_line)
+    require_steps(timed, "float32", {}, 1 << 24, (9, -1))
     assert not list(tmp_path.iterdir())
 
 

@@ -29,7 +29,10 @@ from outcrop.language.static_terms import static_terms, term_text, with_computed
 from outcrop.plan.plan import Plan
 from outcrop.run import passes
 from outcrop.run.disk.state import State
+from outcrop.run.options import RunOptions
 from outcrop.run.ranks.group import RankGroup
+from outcrop.run.setup import plan_elsewhere
+from outcrop.tiers.declarations import load_machine
 from rank_processes import ranks
 from strategies import examples
 
@@ -157,7 +160,7 @@ def test_a_run_that_did_not_begin_leaves_no_stale_values(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(passes, "_engine", stop)
     sim = make(tmp_path / "run.oc")
-    with pytest.raises(InputError, match="holds no values of cos_theta yet"):
+    with pytest.raises(InputError, match="holds no values of cos_theta yet; the run computes cos_theta before"):
         sim["cos_theta"][...]
     with pytest.raises(StorageError, match="no memory"):
         sim.run(2, progress="none")
@@ -237,8 +240,14 @@ def test_ranks_compute_their_own_parts(tmp_path: Path) -> None:
 
 def test_computed_fields_cannot_be_assigned(tmp_path: Path) -> None:
     sim = make(tmp_path / "run.oc")
-    with pytest.raises(InputError, match=r"cos_theta is computed from theta; assign sim\['theta'\]"):
+    with pytest.raises(InputError, match=r"cos_theta is computed from theta; assign sim\['theta'\], or give f"):
         sim["cos_theta"] = 1.0
+    with pytest.raises(InputError, match=r"cos_theta is computed from theta; assign sim\['theta'\]$"):
+        oc.open(tmp_path / "run.oc")["cos_theta"] = 1.0  # `functions` cannot change any more
+    with pytest.raises(InputError, match=r"no field 'v'; there are: u, theta, phi$"):
+        sim.assign({"v": 1.0})
+    with pytest.raises(InputError, match=r"holds no values yet; the run computes cos_theta before its next step$"):
+        oc.Simulation(tilted(), SHAPE, directory=tmp_path / "other.oc", unstable=True)["cos_theta"]
     with pytest.raises(InputError, match="no field 'cos_theta'"):
         oc.Simulation(tilted(), SHAPE, directory=tmp_path / "other.oc", init={"cos_theta": 1.0})
     with pytest.raises(InputError, match=r"reads theta, which has no values; assign sim\['theta'\]"):
@@ -265,23 +274,49 @@ def test_the_rule(tmp_path: Path) -> None:
     assert texts(sympy.sqrt(1 + sympy.log(here)) * sympy.cos(here) ** 2) == ["cos(theta)", "sqrt(1 + log(theta))"]
     with pytest.raises(InputError, match="functions 'never' is unknown; there are auto, once, steps"):
         make(tmp_path / "run.oc", functions="never")
+    with pytest.raises(InputError, match=r"functions .* is unknown; there are auto, once, steps"):
+        make(tmp_path / "run.oc", functions=np.array([1, 2]))
 
 
-def test_a_small_budget_computes_functions_in_each_step(tmp_path: Path) -> None:
-    """Checks that `auto` uses no computed fields if the memory has no space for them, and that `once` says so."""
+@pytest.mark.parametrize("more", [{}, {"receivers": oc.Receivers("rec", "u", [[5, 5]] * 20000)}], ids=["", "receivers"])
+def test_a_small_budget_computes_functions_in_each_step(tmp_path: Path, more: dict[str, Any]) -> None:
+    """Checks that `auto` uses no computed fields if the memory has no space for them, also beside the values of
+    receivers, and that `once` says so. The same is checked for a plan for another machine."""
     def smallest(functions: str) -> int:
         with pytest.raises(BudgetError) as error:
-            oc.Simulation(tilted(), (40, 9000), directory=tmp_path / "run.oc", memory="4KiB", functions=functions)
+            oc.Simulation(tilted(), (40, 9000), directory=tmp_path / "run.oc", memory="4KiB", functions=functions,
+                          **more)  # fmt: skip
         number, unit = re.search(r"(?:at least|give) ([0-9.]+) (KiB|MiB)", str(error.value)).groups()  # type: ignore[union-attr]
         return int(float(number) * {"KiB": 1 << 10, "MiB": 1 << 20}[unit]) + 4096
 
     assert smallest("steps") < smallest("once")
     sim = oc.Simulation(
-        tilted(), (40, 9000), directory=tmp_path / "run.oc", memory=smallest("auto"), unstable=True, init={
+        tilted(), (40, 9000), directory=tmp_path / "run.oc", memory=smallest("steps"), unstable=True, init={
             "theta": 0.5, "phi": 0.5
-        },
+        }, **more,
     )  # fmt: skip
     assert sim.run(2, progress="none").computed_once == ()
+    with pytest.raises(BudgetError, match="the budget is sufficient for a new run with functions='steps'"):
+        oc.Simulation(tilted(), (40, 9000), directory=tmp_path / "other.oc", memory=smallest("steps"),
+                      functions="once", **more)  # fmt: skip
+    options = RunOptions(tilted(), (40, 9000), memory=smallest("steps"), steps=2, unstable=True, **more)
+    assert plan_elsewhere(load_machine("crest6"), options).problem.computed_once == ()
+
+
+def test_a_replay_needs_no_space_for_computed_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the number of bytes that a run reserves for a replay on the disk."""
+    found = []
+
+    def free(_: Path, needed: int) -> int:
+        found.append(needed)
+        return 1 << 30
+
+    monkeypatch.setattr("outcrop.run.acquisition.history.free_bytes", free)
+    for functions in ("once", "steps"):
+        sim = make(tmp_path / f"{functions}.oc", functions=functions)
+        sim.run(6, progress="none", history=oc.History(2, "20KiB", recompute=True))
+    layout = sim.setup.description.layout
+    assert found == [4 * layout.array_bytes] * 2  # two copies of u, theta and phi
 
 
 def test_a_changed_manifest_is_refused(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ MAX_OPERATIONS = 4096
 compiler needs minutes for some stencils with 4096 operations."""
 MAX_OPERANDS = 64
 """The maximum number of pairs (field, age) that the core passes to one kernel (core/outcrop/exec/traverse.cpp)."""
+MAX_EXACT = 1 << 24
+"""float32 represents each whole number up to this number exactly."""
 MAX_OFFSET = 64
 """The maximum offset along any axis, in cells. A kernel with an offset of n cells along x may read n cache lines (64
 bytes each) beyond a plane. The guards of the window make 64 lines readable (core/outcrop/exec/window.hpp)."""

@@ -13,7 +13,7 @@ field. The operations of the term are the same in both cases, so all results kee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import TypeAlias
 
@@ -88,12 +88,11 @@ def with_computed(stencil: Stencil, terms: Terms) -> Stencil:
     stages = []
     for number, stage in enumerate(stencil.stages):
         tape, places = Tape(), walk.places(number, stage.program)
-        wanted, at = _needed(stage.program, places, numbers), dict[int, int]()
-        for place in wanted:
-            term_place, offset = places[place] or (-1, None)
+        at = dict[int, int]()
+        for place, known in _needed(stage.program, places, numbers.__contains__):
             operation = stage.program.operations[place]
-            if offset is not None and term_place in numbers:
-                operation = Load(numbers[term_place], offset)
+            if known is not None:
+                operation = Load(numbers[known[0]], known[1])
             elif isinstance(operation, Apply):
                 operation = Apply(operation.operator, tuple(at[one] for one in operation.operands))
             at[place] = tape.append(operation)
@@ -102,14 +101,13 @@ def with_computed(stencil: Stencil, terms: Terms) -> Stencil:
 
 
 def require_static(stencil: Stencil, terms: Terms) -> None:
-    """Raise ValueError unless each term is a static term of this stencil. The terms may come from an untrusted file."""
+    """Raise ValueError for terms that no computed field can have. The terms may come from an untrusted file. The caller
+    must then call `with_computed`, which refuses terms that do not occur in the stencil."""
     taken = {*(one.name for one in stencil.fields), *(one.name for one in stencil.parameters), *stencil.signals}
     for name, term in terms.items():
         term.require_sound(len(stencil.fields), len(stencil.parameters))
-        is_static = all(stencil.storage[one.field].is_static and not one.age for one in term.loads)
-        is_here = all(one.offset == HERE for one in term.loads)
-        if name in taken or not term.loads or not is_static or not is_here or term.positions:
-            raise ValueError(f"{name} is not computed from static fields")
+        if name in taken:
+            raise ValueError(f"{name} is the name of another field, a parameter or a signal")
         if len(term.results) != 1:
             raise ValueError(f"{name} has {len(term.results)} values")
 
@@ -202,20 +200,9 @@ class _Walk:
     def roots(self, number: int, program: Program) -> Iterator[tuple[int, Offset]]:
         """Yield the position and the offset of each static term of stage `number`, in the order of the operations. A
         part of a static term is yielded only if the stage also needs it outside of this term."""
-        places, waiting, seen = self.places(number, program), list(program.results), set[int]()
-        found: dict[int, tuple[int, Offset]] = {}
-        while waiting:
-            place = waiting.pop()
-            operation = program.operations[place]
-            if place in seen or not isinstance(operation, Apply):
-                continue
-            seen.add(place)
-            term_place, offset = places[place] or (-1, None)
-            if offset is not None and self._is_term(term_place):
-                found[place] = term_place, offset
-            else:
-                waiting += operation.operands
-        yield from (found[place] for place in sorted(found))
+        for _, known in _needed(program, self.places(number, program), self._is_term):
+            if known is not None:
+                yield known
 
     def _is_term(self, place: int) -> bool:
         """Return True if an expression contains a function, and ends with a function, a root or a division."""
@@ -229,19 +216,24 @@ class _Walk:
         )
 
 
-def _needed(program: Program, places: Sequence[_Place], numbers: Mapping[int, int]) -> list[int]:
-    """Return the positions of the operations that a stage needs if it reads the static terms `numbers` from fields."""
-    needed, waiting = set[int](), list(program.results)
+def _needed(
+    program: Program, places: Sequence[_Place], is_read: Callable[[int], bool]
+) -> Iterator[tuple[int, tuple[int, Offset] | None]]:
+    """Yield the positions of the operations that a stage needs if it reads some static terms from fields. `is_read`
+    returns True for the positions of these terms on the tape. With such a term, its entry in `places` is yielded, and
+    with other operations None."""
+    needed, waiting = dict[int, tuple[int, Offset] | None](), list(program.results)
     while waiting:
         place = waiting.pop()
         if place in needed:
             continue
-        needed.add(place)
         term_place, offset = places[place] or (-1, None)
+        is_term = offset is not None and is_read(term_place)
+        needed[place] = (term_place, offset) if offset is not None and is_term else None
         operation = program.operations[place]
-        if isinstance(operation, Apply) and not (offset is not None and term_place in numbers):
+        if isinstance(operation, Apply) and not is_term:
             waiting += operation.operands
-    return sorted(needed)
+    yield from sorted(needed.items())
 
 
 def _assembled(stencil: Stencil, names: Sequence[str], stages: Sequence[Stage], computed: int) -> Stencil:

@@ -228,7 +228,11 @@ def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: b
     InputError for unknown names, and for gradients that no adjoint run can compute."""
     if description.states:
         raise InputError("this run is an adjoint run that reads states of another run; it has no adjoint")
-    return derive_adjoint(stencil, description.taps.sources, as_boundary(description.boundary), wrt, is_scaled)
+    derived = derive_adjoint(stencil, description.taps.sources, as_boundary(description.boundary), wrt, is_scaled)
+    if fixed := [name for name in derived.names if name in description.fixed_parameters]:
+        what = description.fixed_parameters[fixed[0]]
+        raise InputError(f"wrt: there is no gradient with respect to {fixed[0]}, because {what} was computed with it")
+    return derived
 
 
 def derive_adjoint(

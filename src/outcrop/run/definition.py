@@ -101,7 +101,7 @@ class Definition:
 def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition:
     """Return the definition of a run. `shape` is used when the options have no shape. Raises InputError for wrong
     options and for options that contradict each other."""
-    if options.functions not in FUNCTIONS_WHEN:
+    if not isinstance(options.functions, str) or options.functions not in FUNCTIONS_WHEN:
         raise InputError(f"functions {shown(options.functions)} is unknown; there are {', '.join(FUNCTIONS_WHEN)}")
     if not are_equations(options.stencil):
         if options.saved is not None:

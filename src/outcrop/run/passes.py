@@ -63,7 +63,8 @@ def execute(
         with together(group):  # if one rank cannot begin a pass, no rank begins it
             state.require_whole()
             require_fields(state.manifest, state.manifest.filled)
-            require_steps(stencil, description.dtype, decode_signals(description.signals), last_step)
+            signals = decode_signals(description.signals)
+            require_steps(stencil, description.dtype, signals, last_step, description.time_line)
             complete(state, description.settings.io, stencil.older_values)
             if has_changed := description.parameters != state.manifest.parameters:
                 refuse_unstable_change(stencil, state, description.parameters, may_read=True)

@@ -176,19 +176,14 @@ def _set_up(options: RunOptions, group: RankGroup | None) -> Setup:
     settings = settings_of(options)
     sources = Initial(options, settings.memory_bytes)
     definition = definition_of(options, sources.shape)
-    if group is None and options.functions == "auto":
-        definition = _within_budget(definition, settings, bool(options.in_place))
     initial = sources.by_name(definition.stencil, definition.own_shape)
-    return set_up_definition(definition, replace(options, steps=steps), settings, initial, group)
-
-
-def _within_budget(definition: Definition, settings: Settings, in_place: bool) -> Definition:
-    """Return the definition without computed fields if the memory budget is too small for a run with these fields."""
-    scheme = settings.scheme if settings.given else "auto"
-    problem = problem_of(definition, 1, in_place)
-    if not definition.computed or smallest_budget_bytes(problem, scheme, settings.given) <= settings.memory_bytes:
-        return definition
-    return replace(definition, computed={})
+    options = replace(options, steps=steps)
+    try:
+        return set_up_definition(definition, options, settings, initial, group)
+    except BudgetError:
+        if options.functions != "auto" or not definition.computed or group is not None:
+            raise
+    return set_up_definition(replace(definition, computed={}), options, settings, initial)
 
 
 def set_up_definition(
@@ -327,6 +322,8 @@ def _changed_parameters(
         why = "with sources that have a scale, because the scale was computed with the old parameters"
     elif "dt" in changed and (taps or manifest.signals):
         why = "with sources, receivers, snapshots, norms or signals, because their times are multiples of dt"
+    elif fixed := [name for name in changed if name in manifest.fixed_parameters]:
+        changed, why = fixed, f"in which {manifest.fixed_parameters[fixed[0]]} was computed with the old value"
     if changed and why:
         raise InputError(f"params: {changed[0]} cannot change in a run {why}; start another run from its state")
     if changed:
@@ -443,6 +440,7 @@ def _describe(
         states=definition.states,
         axes=definition.axes,
         computed={name: term.to_json() for name, term in definition.computed.items()},
+        fixed_parameters=dict(definition.lowered.fixed_parameters) if definition.lowered else {},
         first_time=definition.lowered.first_time if definition.lowered else None,
         is_backward=definition.lowered is not None and definition.lowered.direction == -1,
         records=str(as_place(records, "records").absolute()) if records is not None else None,
@@ -450,13 +448,20 @@ def _describe(
 
 
 def require_plan(setup: Setup) -> None:
-    """If the budget of the run is too small, raise BudgetError with the smallest budget that works. For an adjoint run
-    that reads states, the message also names a history of the forward run for which the budget is sufficient."""
+    """If the budget of the run is too small, raise BudgetError with the smallest budget that works. If the budget is
+    sufficient without computed fields, the message says so. For an adjoint run that reads states, the message also
+    names a history of the forward run for which the budget is sufficient."""
     settings, states = setup.description.settings, setup.description.states
     problem, scheme = _smallest_problem(setup, states), settings.scheme if settings.given else "auto"
     try:
         require_budget(problem, settings.memory_bytes, scheme, settings.given)
     except BudgetError as error:
+        if setup.terms:
+            plain = replace(setup, description=replace(setup.description, computed={}))
+            smaller = _smallest_problem(plain, states)
+            if smallest_budget_bytes(smaller, scheme, settings.given) <= settings.memory_bytes:
+                option = by_caller("--functions steps", "functions='steps'")
+                raise BudgetError(f"{error}; the budget is sufficient for a new run with {option}") from None
         if states is None:
             raise
         again = f", or run forward again with history={found}" if (found := _fitting_history(setup, states)) else ""
@@ -551,13 +556,16 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
     ranges = constant_ranges(initial.by_name(what.stencil, what.shape))
     if not as_flag(options.unstable, "unstable"):
         refuse_unstable_plan(what.stencil, what.parameters, what.shape, ranges)
-    if options.functions == "auto":
-        settings = Settings(budget_bytes, threads, options.scheme, "auto", "auto", as_sizes(options.sizes).to_dict())
-        what = _within_budget(what, settings, bool(options.in_place))
+    sizes = as_sizes(options.sizes)
+    if options.functions == "auto" and what.computed:
+        demand = demand_of(what.acquisition.entries, what.dtype)
+        problem = replace(problem_of(what, 1, bool(options.in_place)), acquisition=demand)
+        if smallest_budget_bytes(problem, options.scheme if sizes else "auto", sizes) > budget_bytes:
+            what = replace(what, computed={})
     layout = make_layout(grid_shape(what.shape), what.dtype)
     problem = problem_of(what, as_steps(options.steps), bool(options.in_place))
     declared.update_rate(problem, threads)
-    return Elsewhere(declared, what, problem, layout, threads, budget_bytes, options.scheme, as_sizes(options.sizes))
+    return Elsewhere(declared, what, problem, layout, threads, budget_bytes, options.scheme, sizes)
 
 
 class Initial:

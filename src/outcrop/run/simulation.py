@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from outcrop.axes import Shape
 from outcrop.display import Described
 from outcrop.errors import InputError, by_caller, shown
-from outcrop.language.static_terms import fields_of
 from outcrop.language.stencil import Stencil
 from outcrop.run.acquisition.history import HistoryView, as_history, begin_history
 from outcrop.run.acquisition.parts import Everyone
@@ -34,7 +33,7 @@ from outcrop.run.disk.entries import SnapshotsEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, new_manifest
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.state import State
-from outcrop.run.disk.values import FieldView, assign, own_rows, padded, require_fields
+from outcrop.run.disk.values import FieldView, assign, own_rows, padded, require_fields, require_given
 from outcrop.run.engine import Prepared, prepare
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all, scan_finite
 from outcrop.run.inputs.input_array import InputArray
@@ -242,7 +241,7 @@ class Simulation(Described):
         self._description.entry(name)
         reader, group, parts = self.reader(), self._setup.group, self._setup.parts
         if reader is None:
-            raise InputError(f"{self.directory} holds no values yet" + by_caller("", f"; assign sim[{name!r}] first"))
+            raise InputError(f"{self.directory} holds no values yet{self._description.how_to_give(name)}")
         if parts is not None:
             return PartsView(parts.reader(), name)
         if group is not None:
@@ -254,22 +253,12 @@ class Simulation(Described):
         planes, or a text that `--init` accepts. A wrong shape or type raises InputError before any file is created."""
         self.assign({name: values})
 
-    def _require_given(self, name: str) -> None:
-        """Raise InputError if the run has no array `name`, or if the run computes this array itself."""
-        self._description.entry(name)
-        if term := self._setup.terms.get(name):
-            fields = fields_of(self.stencil, term)
-            raise InputError(
-                f"{name} is computed from {' and '.join(fields)}; assign sim[{fields[0]!r}], or give functions='steps'"
-            )
-
     def assign(self, values: Mapping[str, object]) -> None:
         """Write values to several fields, a few planes at a time. Missing directories are created first. If the first
         assignment fails, all new directories and files are removed. A field that is only read can be assigned again
         until the first step."""
         require_mapping(values, "values", "u")
-        for name in values:
-            self._require_given(name)
+        require_given(self._description, self.stencil, self._setup.terms, values, is_new=self._setup.state is None)
         cache_bytes = cache_within(self.memory_bytes) // max(1, len(values))
         names = self._description.axis_names
         sources = {name: make_source(one, self.shape, cache_bytes, names) for name, one in values.items()}
@@ -396,7 +385,7 @@ class Simulation(Described):
         if self._state is None or not self._state.has_values:
             self.assign({entry.name: "zeros" for entry in self._description.state if not entry.is_previous})
         if setup.lowered is not None:
-            setup.lowered.read_values.note_fields(setup.lowered.constant_functions)
+            setup.lowered.read_values.note_fields(setup.lowered.functions_of(devito))
 
     def adjoint(
         self, residuals: Mapping[str, Any], wrt: str | Sequence[str], directory: str | os.PathLike[str] | None = None,
@@ -560,9 +549,8 @@ class Simulation(Described):
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
         require_alone(self._setup, "plan")
         last, lowered = self.step + steps, self._setup.lowered
-        require_steps(
-            self._setup.stencil, self._description.dtype, decode_signals(self._description.signals), last
-        )
+        one = self._description
+        require_steps(self._setup.stencil, one.dtype, decode_signals(one.signals), last, one.time_line)
         if lowered is not None and lowered.max_steps is not None and last > lowered.max_steps:
             raise InputError(
                 f"sources and receivers have room for {lowered.max_steps} steps, not for {last}; make their nt larger"

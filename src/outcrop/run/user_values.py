@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from outcrop.axes import NAMES, GridShape
 from outcrop.errors import InputError, by_caller, shown
+from outcrop.language.schema import MAX_EXACT
 from outcrop.run.disk.entries import Shown
 from outcrop.units import ADDRESSABLE_BYTES
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 MAX_NAME_BYTES = 64
 """The maximum length of a name, which becomes a part of a file name. File systems allow 255 bytes for a file name."""
-
-MAX_EXACT = 1 << 24
-"""float32 represents each whole number up to this number exactly."""
 
 _NO_NUMBERS = (str, bytes, bytearray, bool, np.bool_, np.ndarray)
 _STORED = np.dtype("<f8")
@@ -163,14 +161,18 @@ def require_exact_positions(stencil: Stencil, dtype: str, shape: GridShape) -> N
 
 
 def require_steps(
-    stencil: Stencil, dtype: str, values: Mapping[str, NDArray[np.float64]], steps: int
-) -> None:
+    stencil: Stencil, dtype: str, values: Mapping[str, NDArray[np.float64]], steps: int,
+    time_line: tuple[int, int] = (0, 1),
+) -> None:  # fmt: skip
     """Raise InputError if a signal has no value for one of the steps 0 to `steps` - 1. Also raise InputError if the
-    stencil reads the number of the step, and one of these numbers is not exact in `dtype`."""
-    if stencil.step_signal and dtype == "float32" and steps > MAX_EXACT:
+    stencil reads the number of the step, and one of these numbers is not exact in `dtype`. `time_line` is
+    `Description.time_line`."""
+    first, way = time_line
+    numbers = max(steps, first + (steps if way > 0 else 1))
+    if stencil.step_signal and dtype == "float32" and numbers > MAX_EXACT:
         raise InputError(
             f"{stencil.name} reads the number of the step; float32 has exact numbers of up to {MAX_EXACT} steps, "
-            f"not of {steps}: use dtype float64"
+            f"not of {numbers}: use dtype float64"
         )
     for name, one in values.items():
         if len(one) < steps:

@@ -8,6 +8,7 @@ run is planned for this machine or for a declared machine.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -33,6 +34,7 @@ from outcrop.run.definition import as_problem
 from outcrop.run.device.use import is_block_device
 from outcrop.run.disk.entries import AcquisitionEntries, SnapshotsEntry, StatesEntry, arrays_of, updated_fields
 from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
 from outcrop.run.engine import (
     STEPS_METERED,
@@ -52,9 +54,10 @@ RUNS = 3
 the run of the steps that are computed again."""
 
 
-def default_wrt(stencil: Stencil) -> tuple[str, ...]:
-    """Return all static fields, parameters and signals, or all updated fields if the stencil has no such inputs."""
-    return tuple(inputs_of(stencil) or updated_fields(stencil))
+def default_wrt(stencil: Stencil, fixed: Collection[str] = ()) -> tuple[str, ...]:
+    """Return all static fields, parameters and signals, or all updated fields if the stencil has no such inputs. The
+    parameters `fixed` have no gradients."""
+    return tuple(one for one in inputs_of(stencil) if one not in fixed) or tuple(updated_fields(stencil))
 
 
 @dataclass(frozen=True)
@@ -166,9 +169,15 @@ def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
     """Return the `GradientTask` of a run: its gradient with respect to `wrt`, or with respect to all inputs if `wrt` is
     None. Raises InputError if no adjoint run can compute the gradient."""
     one = setup.description
-    names = default_wrt(setup.stencil) if wrt is None else wrt
+    names = default_wrt(setup.stencil, one.fixed_parameters) if wrt is None else wrt
     derived, boundary = derive(setup.stencil, one, names), as_boundary(one.boundary)
     return GradientTask(derived, setup.problem(steps), one.taps, one.layout, boundary, one.shape)
+
+
+def replay_bytes(description: Description) -> int:
+    """Return the number of bytes that the arrays of a replay need on the disk. The replay has the arrays of the forward
+    run, but no computed fields (run/replay.py), and two copies of its state."""
+    return (2 * len(description.state) + len(description.given)) * description.layout.array_bytes
 
 
 def choose_here(
@@ -187,8 +196,7 @@ def choose_here(
         arrays = 0 if setup.state else len(one.copies) * one.layout.array_bytes // len(setup.directories)
         most = free_bytes(setup.directories[0], arrays + task.adjoint_bytes)
         why = f"{format_bytes(most)} are free in {setup.directories[0]} beside the arrays of both runs"
-        # the replay is a copy of the forward run, so its arrays also need space
-        less = max(0, most - len(one.copies) * one.layout.array_bytes)
+        less = max(0, most - replay_bytes(one))
         if given is not None and given < most:
             most, why = given, f"the limit is {format_bytes(given)}"
         less = min(less, most)
@@ -267,8 +275,8 @@ def with_history(setup: Setup, state: State | None, history: History, steps: int
     needed = 0 if state else len(description.copies) * layout.array_bytes // len(setup.directories)
     if taps.history is None:
         entry = with_slots(history, entry, description.dtype, first + steps)
-    if entry.slots:  # the adjoint run makes a replay, and the replay has the same arrays as this run
-        needed += (2 * len(description.state) + len(description.static)) * layout.array_bytes
+    if entry.slots:  # the adjoint run makes a replay
+        needed += replay_bytes(description)
     require_room(history, entry, description.dtype, directory, needed, first, first + steps)
     if taps.history is None:
         with_entry = replace(taps, snapshots=(*taps.snapshots, entry))

@@ -21,7 +21,7 @@ from devito.types import Indexed
 from numpy.typing import NDArray
 
 from outcrop.language.devito.equation import Access, Box
-from outcrop.language.devito.expression import SymbolValues
+from outcrop.language.devito.expression import SymbolValues, shown
 from outcrop.language.stencil import Field
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -71,15 +71,19 @@ class StaticFields:
     regions: dict[Box, str] = field(default_factory=dict)
     states: dict[tuple[str, int], str] = field(default_factory=dict)
 
-    def term(self, node: Any, reads: Mapping[Any, Access]) -> sympy.Expr | None:
+    def term(self, node: Any, reads: Mapping[Any, Access], in_kernel: bool) -> sympy.Expr | None:
         """Return the replacement of a term: a number if the term reads no field, or the value of a computed field.
-        Return None if the value of the term changes, or if its value cannot be computed."""
+        Return None if the value of the term changes, or if its value cannot be computed. Also return None if a kernel
+        can compute the term, and the term does not read several cells."""
         loads = sorted(node.atoms(Indexed), key=str)
         accesses = [reads[one] for one in loads]
+        if in_kernel and len({one.offset for one in accesses}) < 2:
+            return None
         changes = any(one.field in self.changing or one.function.is_TimeFunction or not one.offset for one in accesses)
         if changes or not _is_known(node, self.values):
             return None
         if not accesses:
+            self.values.fix(node, shown(node))
             return sympy.Float(float(_evaluate(node, {}, self.values)))
         base = accesses[0].offset
         moved = {
@@ -94,13 +98,9 @@ class StaticFields:
             name = self._unused(plain, always=several)
             known = {symbols[load]: one for load, one in moved.items()}
             self.computed[expression] = ComputedField(name, expression, known, self.values)
+            self.values.fix(expression, f"field {name}")
         load: sympy.Expr = Field(self.computed[expression].name)[base]
         return load
-
-    def between(self, node: Any, reads: Mapping[Any, Access]) -> sympy.Expr | None:
-        """Return the replacement of a term that reads several cells or no cell, as `term` does. Return None for a term
-        that reads one cell."""
-        return None if len({reads[one].offset for one in node.atoms(Indexed)}) == 1 else self.term(node, reads)
 
     def region(self, box: Box) -> sympy.Expr:
         """Return an expression that is 1 in the cells of a box, and 0 in all other cells."""

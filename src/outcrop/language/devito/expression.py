@@ -26,12 +26,15 @@ _SLOW = (sympy.atan, *FUNCTIONS)
 class SymbolValues:
     """The values of symbols. The lengths of the grid, such as its spacings, become numbers. Therefore products with
     equal spacings are computed only once. The time step and Constants become Parameters. `constants` maps names to the
-    Constants that the expressions contain. `given` contains the numbers that the `subs` of an Operator set."""
+    Constants that the expressions contain. `given` contains the numbers that the `subs` of an Operator set. `fixed`
+    contains the names of Parameters that a run cannot change later. It maps each name to a text that says what was
+    computed with the value of the Parameter."""
 
     grid: Any
     dt: float
     constants: dict[str, Any] = field(default_factory=dict)
     given: Mapping[Any, float] = field(default_factory=dict)
+    fixed: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def _lengths(self) -> dict[Any, Any]:
@@ -57,6 +60,12 @@ class SymbolValues:
             return Parameter(str(symbol.name), _value_of(symbol))
         return None
 
+    def fix(self, expression: Any, what: str) -> None:
+        """Note that `what` is computed with the values of the Parameters in an expression."""
+        for symbol in expression.free_symbols:
+            if isinstance(known := self.of(symbol), Parameter):
+                self.fixed.setdefault(known.name, what)
+
 
 def _value_of(constant: Any) -> float:
     """Return the number in a Constant. Raises InputError if Devito cannot convert the Constant's value to a number."""
@@ -78,16 +87,15 @@ def number(value: Any) -> sympy.Expr:
 @dataclass(frozen=True)
 class Conversion:
     """Converts the expressions of one equation. `leaf` returns the replacement of an Indexed. `once` returns the
-    replacement of a term that no kernel computes but whose value never changes (computed.py), or None if the value
-    changes. `between` does the same for a term that a kernel can compute, but only if the term reads several cells or
-    no cell. `positions` contains the replacements of dimensions, whose values are indices of cells and the number of
-    the time. `where` names the equation in messages."""
+    replacement of a term whose value never changes (computed.py), or None if the value changes. The second argument of
+    `once` is true if a kernel can compute the term. In this case, `once` returns None unless the term reads several
+    cells. `positions` contains the replacements of dimensions, whose values are indices of cells and the number of the
+    time. `where` names the equation in messages."""
 
     where: str
     values: SymbolValues
     leaf: Callable[[Any], sympy.Expr]
-    once: Callable[[Any], sympy.Expr | None] = lambda node: None
-    between: Callable[[Any], sympy.Expr | None] = lambda node: None
+    once: Callable[[Any, bool], sympy.Expr | None] = lambda node, in_kernel: None
     positions: Mapping[Any, sympy.Expr] = field(default_factory=dict)
 
     def convert(self, node: Any) -> sympy.Expr:
@@ -99,7 +107,7 @@ class Conversion:
             return number(node)
         if (kept := self._in_kernel(node)) is not None:
             return kept
-        known = self.positions.get(node, self.values.of(node)) if node.is_Symbol else self.once(node)
+        known = self.positions.get(node, self.values.of(node)) if node.is_Symbol else self.once(node, False)
         if known is None:
             raise InputError(f"{self.where}: {shown(node)} {_why(node)}")
         return known
@@ -119,7 +127,7 @@ class Conversion:
                 return kind(*map(self.convert, node.args))
         for kind in _SLOW:
             if isinstance(node, kind):
-                known = self.between(node)
+                known = self.once(node, True)
                 return kind(*map(self.convert, node.args)) if known is None else known
         return None
 
@@ -128,7 +136,7 @@ class Conversion:
         if exponent.is_Float and float(2 * exponent).is_integer():
             exponent = sympy.Rational(int(2 * exponent), 2)
         whole = exponent.is_Integer or abs(exponent) == sympy.Rational(1, 2)
-        if not whole and base.has(AppliedUndef) and (known := self.between(node)) is not None:
+        if not whole and base.has(AppliedUndef) and (known := self.once(node, True)) is not None:
             return known
         return base**exponent
 

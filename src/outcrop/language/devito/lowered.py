@@ -8,7 +8,7 @@ detects and reports it.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -117,8 +117,9 @@ class Lowered:
     objects, and `receivers` maps names of samplings to Devito's objects. `older`, `computed` and `regions` describe
     fields that Devito does not have. `saved` contains the snapshots that the equations ask for. `reads` contains the
     fields whose values another run has saved. These fields are the last fields of the stencil. `boxes` contains the
-    boxes in which the equations compute each field, or None for the whole grid. `read_values` detects whether a user
-    has changed values after Outcrop read them.
+    boxes in which the equations compute each field, or None for the whole grid. `fixed_parameters` contains the
+    parameters that a run cannot change later. It maps each of them to a text that says what was computed with its
+    value. `read_values` detects whether a user has changed values after Outcrop read them.
     """
 
     stencil: Stencil
@@ -143,6 +144,7 @@ class Lowered:
     boxes: Mapping[str, tuple[Box | None, ...]]
     saved: tuple[SavedSteps, ...]
     reads: tuple[SavedRead, ...]
+    fixed_parameters: Mapping[str, str]
     read_values: ReadValues
 
     @property
@@ -179,14 +181,12 @@ class Lowered:
             low = first if self.direction == 1 else first - len(trace) + 1
             self.receivers[name].data[low : low + len(trace)] = trace[:: self.direction]
 
-    @property
-    def constant_functions(self) -> dict[str, Any]:
-        """The Functions of Devito that give values to static fields, by name."""
-        reads = {one.name for one in self.reads}
-        found = {name: self.functions[name] for name in self.static_fields if name in self.functions}
-        found = {name: one for name, one in found.items() if name not in reads}
-        for one in self.computed.values():
-            found |= one.functions
+    def functions_of(self, names: Collection[str]) -> dict[str, Any]:
+        """Return the Functions of Devito whose values become the values of the static fields in `names`."""
+        static = [name for name in self.static_fields if name in names]
+        found = {name: self.functions[name] for name in static if name in self.functions}
+        for name in static:
+            found |= self.computed[name].functions if name in self.computed else {}
         return found
 
     @property

@@ -207,6 +207,8 @@ class Points:
         if not found or rest != 0 or any(factor.has(AppliedUndef) for factor in factors.values()):
             raise InputError(f"{where}: {shown(expression)} is not a sum of fields with constant factors")
         defaults = {one: one.default for factor in factors.values() for one in factor.atoms(Parameter)}
+        for one in defaults:
+            self.values.fixed.setdefault(one.name, f"the factor of {where}")
         return [(found[load], float(factor.subs(defaults))) for load, factor in factors.items() if factor != 0]
 
 

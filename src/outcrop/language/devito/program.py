@@ -37,7 +37,7 @@ from outcrop.language.devito.snapshots import is_kept, kept_of, saved_steps
 from outcrop.language.devito.stages import Stages, stages_of
 from outcrop.language.library.differences import as_size
 from outcrop.language.lower import Position
-from outcrop.language.schema import as_finite, as_number
+from outcrop.language.schema import MAX_EXACT, as_finite, as_number
 from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import Field, Stencil
 from outcrop.language.symbols import Signal, t
@@ -86,6 +86,11 @@ def from_devito(
     start = _first_time(updates, operations, direction) if first_time is None else first_time
     origin = _Origin((0, 0, 0), start, direction)
     stencil, left_out = _stencil(name, stages, statics, text, sides is None, origin)
+    if stencil.step_signal and grid.dtype == np.float32 and start > MAX_EXACT:
+        raise InputError(
+            f"the equations read {grid.time_dim}, which is {start} in the first step; float32 has exact numbers of up "
+            f"to {MAX_EXACT}: use float64"
+        )
     padding = (0, 0, 0) if left_out is None else _padding(stencil, left_out)
     if stencil.positions and any(padding):
         moved = replace(origin, padding=padding)
@@ -121,6 +126,7 @@ def from_devito(
         boxes=_boxes(stages),
         saved=saved_steps(kept, updates, start, direction),
         reads=tuple(SavedRead(name, one, shift) for (one, shift), name in statics.states.items()),
+        fixed_parameters={one.name: values.fixed[one.name] for one in stencil.parameters if one.name in values.fixed},
         read_values=ReadValues(values.constants, signals, sources, list(receivers.values())),
     )
 
@@ -279,6 +285,12 @@ def _made(name: str, stages: Stages, statics: StaticFields, text: str, origin: _
     found: list[dict[Field, sympy.Expr]] = [{} for _ in range(max(stages.numbers) + 1)]
     for update, stage in zip(stages.updates, stages.numbers, strict=True):
         found[stage][Field(update.field)] = _expression(update, stage, stages, statics, origin)
+    taken = _names(stages) | statics.values.constants.keys()
+    if t.name in taken and any(term.has(t) for one in found for term in one.values()):
+        raise InputError(
+            f"the number of the time ({statics.values.grid.time_dim}) has the name {t.name} in the translated "
+            f"equations; give the Constant or function {t.name} another name"
+        )
     return Stencil(name, found, text, ndim=statics.values.grid.dim)
 
 
@@ -303,7 +315,7 @@ def _expression(
         return load(update.copied)
     conversion = Conversion(
         update.where, statics.values, lambda indexed: load(update.reads[indexed]),
-        lambda node: statics.term(node, update.reads), lambda node: statics.between(node, update.reads),
+        lambda node, in_kernel: statics.term(node, update.reads, in_kernel),
         origin.positions(update, statics.values.grid),
     )  # fmt: skip
     inner = conversion.convert(update.expression)

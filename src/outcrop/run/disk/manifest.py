@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from msgspec import Meta
 from outcrop import _core
 from outcrop.axes import NAMES, Shape, grid_shape, inside
 from outcrop.durable import MAX_TEXT_BYTES, Directory, sealed, unsealed
-from outcrop.errors import CorruptionError, InputError, StorageError, shown
+from outcrop.errors import CorruptionError, InputError, StorageError, by_caller, shown
 from outcrop.plan.given_sizes import NAMES as SIZES
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.problem import divides
@@ -112,7 +113,9 @@ class Description:
     identity of its forward run. It is None for other runs, and for adjoint runs of earlier versions. If `part` is
     given, the arrays have only the rows and planes of one rank. `boundary` is still the boundary of the whole grid.
     `computed` maps the names of computed fields to their terms (language/static_terms.py), in JSON form. `stencil` does
-    not contain these fields."""
+    not contain these fields. `fixed_parameters` contains parameters that cannot change, because their values were used
+    when Devito's equations were translated. It maps each of these parameters to a text that says what was computed with
+    its value."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -135,6 +138,7 @@ class Description:
     part: PartEntry | None = None
     axes: Annotated[tuple[Name, ...], Meta(max_length=3)] = ()
     computed: dict[Name, dict[str, Any]] = field(default_factory=dict)
+    fixed_parameters: dict[Name, Shown] = field(default_factory=dict)
     first_time: Count | None = None
     is_backward: bool = False
     adjoint_of: Identity | None = None
@@ -243,13 +247,19 @@ class Description:
         copies = (0,) if self.in_place else (0, 1)
         return (*((entry, copy) for copy in copies for entry in self.state), *((entry, 0) for entry in self.static))
 
-    def entry(self, name: str) -> ArrayEntry:
+    def how_to_give(self, name: str) -> str:
+        """Return the last part of a message that says that the array `name` has no values."""
+        if name in self.computed:
+            return f"; the run computes {name} before its next step"
+        return by_caller("", f"; assign sim[{name!r}] first")
+
+    def entry(self, name: str, hidden: Collection[str] = ()) -> ArrayEntry:
         """Return the entry of the array with this name. If no array has this name, raise InputError with a list of all
-        names."""
+        names except those in `hidden`."""
         for entry in self.arrays:
             if isinstance(name, str) and entry.name == name:
                 return entry
-        there = ", ".join(entry.name for entry in self.arrays)
+        there = ", ".join(entry.name for entry in self.arrays if entry.name not in hidden)
         raise InputError(f"{self.stencil.get('name', 'this run')} has no field {shown(name)}; there are: {there}")
 
 
@@ -363,7 +373,7 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest. Members that earlier versions of Outcrop did not write get default values."""
     content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None,
                "axes": [], "computed": {}, "computed_from": {}, "first_time": None, "is_backward": False,
-               "adjoint_of": None, **content}  # fmt: skip
+               "adjoint_of": None, "fixed_parameters": {}, **content}  # fmt: skip
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -410,6 +420,7 @@ def _check_derived(manifest: Manifest) -> None:
         "begun": not (manifest.begun or {}).keys() <= set(names),
         "ranges": not manifest.ranges.keys() <= set(names),
         "computed": not manifest.computed.keys() <= {entry.name for entry in manifest.static},
+        "fixed_parameters": not manifest.fixed_parameters.keys() <= manifest.parameters.keys(),
         "computed_from": not manifest.computed_from.keys() <= manifest.computed.keys(),
         "taps: fields": not acquisition.fields <= fields,
         "taps: recompute": any(

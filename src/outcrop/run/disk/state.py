@@ -96,9 +96,7 @@ class State:
         if not self.manifest.entry(name).is_static:
             self.require_whole()
         if name not in self.manifest.filled:
-            raise InputError(
-                f"{self.path} holds no values of {name} yet" + by_caller("", f"; assign sim[{name!r}] first")
-            )
+            raise InputError(f"{self.path} holds no values of {name} yet{self.manifest.how_to_give(name)}")
         return self.files_of(name, self.manifest.current)
 
     def planes_of(self, name: str, io: str = "auto", direct: bool = True) -> Planes:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -56,6 +56,17 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
             f"{'has' if len(missing) == 1 else 'have'} no values; "
             + by_caller(f"give --init {missing[0]}=NUMBER or {missing[0]}=FILE", f"assign sim[{missing[0]!r}] = ...")
         )
+
+
+def require_given(manifest: Description, stencil: Stencil, terms: Terms, names: Iterable[str], is_new: bool) -> None:
+    """Raise InputError for a name that is not the name of an array, or if the run computes this array itself. `is_new`
+    is false for a run that was opened, because its computed fields cannot change."""
+    for name in names:
+        manifest.entry(name, manifest.computed)
+        if name in terms:
+            fields = fields_of(stencil, terms[name])
+            other = ", or give functions='steps'" if is_new else ""
+            raise InputError(f"{name} is computed from {' and '.join(fields)}; assign sim[{fields[0]!r}]{other}")
 
 
 def assign(
