@@ -50,7 +50,7 @@ from outcrop.run.ranks.links import RankPeers
 from outcrop.run.ranks.whole import GroupSnapshots, GroupView, PartsSnapshots, PartsView, WholeView
 from outcrop.run.replay import parts_of, run_segments
 from outcrop.run.report import Report
-from outcrop.run.setup import Setup, as_steps, set_up
+from outcrop.run.setup import Setup, as_steps, missing_steps, set_up
 from outcrop.run.stable import Ranges, refuse_unstable, watched
 from outcrop.run.summaries import run_rows
 from outcrop.run.user_values import Coordinates, decode_signals, require_mapping, require_steps
@@ -539,8 +539,7 @@ class Simulation(Described):
         if steps is None:
             steps = self.remaining_steps or (self._setup.steps if not self.step else None)
             if steps is None:
-                how = by_caller("give -t STEPS", "say how many, as in sim.run(100)")
-                raise InputError(f"steps are missing: {how}")
+                raise missing_steps(self.step)
         return as_steps(steps)
 
     def _parts(self, steps: object) -> list[int]:
