@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 
 import outcrop as oc
 from outcrop.cli.main import call
-from outcrop.errors import InputError
+from outcrop.durable import Directory
+from outcrop.errors import InputError, StorageError
 from outcrop.run.disk import creation
 
 SHAPE = (12, 8, 8)
@@ -167,3 +170,41 @@ def test_options_that_come_from_the_old_run_are_read_before_it_is_replaced(tmp_p
     sim["v"] = 0.05
     sim.fill()
     assert np.array_equal(oc.open(place)["u"][:], values) and (oc.open(place)["v"][:] == np.float32(0.05)).all()
+
+
+KILLED = """
+import os, sys
+import outcrop as oc
+sim = oc.Simulation("heat2", (12, 8, 8), directory=sys.argv[1], force=True, memory="1MiB", threads=1)
+sim["u"] = lambda z0, z1: os._exit(9)
+"""
+
+
+def test_a_kill_while_values_are_read_keeps_the_replaced_run(tmp_path: Path) -> None:
+    place = tmp_path / "run.oc"
+    values = make_old(place)
+    assert subprocess.run([sys.executable, "-c", KILLED, place]).returncode == 9
+    assert (place / ".new-run").exists() and np.array_equal(oc.open(place)["u"][:], values)
+    assert call(["verify", str(place)]) == 0
+    sim = oc.Simulation("heat2", SHAPE, directory=place, force=True, init=str(place), **TWO)
+    sim.run(1, "none")
+    assert oc.open(place).step == 1 and not (place / ".new-run").exists()
+
+
+def test_a_failure_while_files_are_renamed_leaves_a_run_that_can_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "run.oc"
+    make_old(place)
+    sim = oc.Simulation("heat2", SHAPE, directory=place, force=True, **TWO)
+
+    def fail(*names: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(Directory, "move", fail)
+        with pytest.raises(StorageError, match="cannot replace the run"):
+            sim["u"] = oc.open(place)["u"]
+    assert oc.open(place / ".new-run").step == 0  # all files are still there
+    oc.Simulation("heat2", SHAPE, directory=place, init=1, **TWO).run(1, "none")
+    assert oc.open(place).step == 1 and not (place / ".new-run").exists()
