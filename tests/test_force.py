@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,10 +16,9 @@ import outcrop as oc
 from outcrop.cli.main import call
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk import creation
 
 SHAPE = (12, 8, 8)
-TWO = {"memory": "1MiB", "threads": 1}
+TWO: dict[str, Any] = {"memory": "1MiB", "threads": 1}
 
 
 def make_old(*places: Path, steps: int = 3) -> np.ndarray[Any, Any]:
@@ -106,9 +106,9 @@ def test_too_little_space_for_both_runs_is_refused(tmp_path: Path, monkeypatch: 
     place = tmp_path / "run.oc"
     values = make_old(place)
     sim = oc.Simulation("heat2", SHAPE, directory=place, force=True, **TWO)
-    full = creation.os.statvfs(tmp_path)
+    full = os.statvfs(tmp_path)
     room = type("Room", (), {"f_bavail": 0, "f_frsize": full.f_frsize})
-    monkeypatch.setattr(creation.os, "statvfs", lambda path: room)
+    monkeypatch.setattr(os, "statvfs", lambda path: room)
     with pytest.raises(InputError, match=r"no space for both runs.*remove the old run first.*another directory"):
         sim["u"] = oc.open(place)["u"]
     monkeypatch.undo()
@@ -142,7 +142,7 @@ def test_a_function_is_called_once_for_each_plane(tmp_path: Path) -> None:
 def test_the_old_run_stays_until_all_fields_have_values(tmp_path: Path) -> None:
     place = tmp_path / "run.oc"
     values = make_old(place)
-    given = dict(directory=place, force=True, **TWO)
+    given: dict[str, Any] = dict(directory=place, force=True, **TWO)
     sim = oc.Simulation("acoustic2", SHAPE, **given)
     sim.assign({"u": np.ones(SHAPE)})
     with pytest.raises(InputError, match="reads v"):
@@ -163,7 +163,7 @@ def test_the_old_run_stays_until_all_fields_have_values(tmp_path: Path) -> None:
 
 def test_options_that_come_from_the_old_run_are_read_before_it_is_replaced(tmp_path: Path) -> None:
     place = tmp_path / "run.oc"
-    given = dict(directory=place, force=True, **TWO)
+    given: dict[str, Any] = dict(directory=place, force=True, **TWO)
     oc.Simulation("acoustic2", SHAPE, init={"u": "random:1", "v": 0.1}, **given).run(2, "none")
     values = oc.open(place)["u"][:]
     sim = oc.Simulation("acoustic2", SHAPE, init=str(place), **given)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import outcrop as oc
-from outcrop.cli.main import INTERRUPTED, call
+from outcrop.cli import INTERRUPTED
+from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.run.places import open_state
 from outcrop.run.simulation import Simulation
@@ -69,7 +71,8 @@ def test_ctrl_c_before_the_first_pass_names_the_command_that_goes_on(
 
 def test_parameters_that_cannot_change_name_the_way_to_another_run(tmp_path: Path) -> None:
     place = tmp_path / "run.oc"
-    given = dict(init={"u": "gaussian", "v": 1}, memory="1MiB", force=True, snapshots=[oc.Snapshots(every=1)])
+    given: dict[str, Any] = dict(init={"u": "gaussian", "v": 1}, memory="1MiB", force=True)
+    given["snapshots"] = [oc.Snapshots(every=1)]
     sim = oc.Simulation("acoustic2", SHAPE, directory=place, params={"dt": 0.1}, **given)
     sim.run(2, "none")
     with pytest.raises(InputError, match=r"start another run from its state: .*init='.*run.oc'.*another directory"):

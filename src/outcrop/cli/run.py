@@ -218,25 +218,16 @@ def resume(
 def _naming_command(simulation: Simulation, steps: int) -> Iterator[None]:
     """If Ctrl-C ends the body of the `with` before the first pass begins, raise InterruptedRun with the command that
     computes the `steps` steps. The manifest may not contain these steps yet."""
-    from outcrop.run.disk.manifest import resume_command
-
     last = simulation.step + steps
     try:
         yield
     except KeyboardInterrupt:
-        state = simulation.reader()
-        if state is None or simulation.setup.group is not None:
+        # Nothing is read from disk here, because the system may send a second signal soon.
+        step, left = simulation.step, simulation.remaining_steps
+        if simulation.setup.group is not None or step >= last:
             raise
-        state.refresh()
-        manifest = state.manifest
-        if manifest.step >= last:  # all steps were committed before
-            raise
-        command = resume_command(manifest, state.path)
-        if manifest.target_step != last:
-            command += f" -t {last - manifest.step}"
-        raise InterruptedRun(
-            f"stopped before the first pass: step {manifest.step} is intact; go on with: {command}"
-        ) from None
+        command = f"outcrop resume {simulation.directory}" + (f" -t {last - step}" if step + left != last else "")
+        raise InterruptedRun(f"stopped before the first pass: step {step} is intact; go on with: {command}") from None
 
 
 def _about_steps(simulation: Simulation, steps: int) -> str:
