@@ -280,6 +280,11 @@ class Directory:
                 self._system.unlink(last + ".tmp", dir_fd=folder)
                 raise
 
+    def move(self, name: str, to: str) -> None:
+        """Give a file or a folder another name in the same directory. The caller must flush both folders."""
+        with self._parent(name) as (source, last), self._parent(to) as (target, new), self._named(name):
+            self._system.rename(last, new, src_dir_fd=source, dst_dir_fd=target)
+
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), self._parent(name) as (folder, last), self._named(name):
             self._system.unlink(last, dir_fd=folder)

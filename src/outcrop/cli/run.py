@@ -3,6 +3,8 @@ parts of several ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +14,7 @@ from typer import Argument, Option
 
 from outcrop.cli import discard_output, options
 from outcrop.cli.plan import describe
-from outcrop.errors import InputError, StorageError
+from outcrop.errors import InputError, InterruptedRun, StorageError
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -82,7 +84,8 @@ def _run_new(simulation: Simulation, chosen: RunOptions, output: RunOutput, quie
         output.print("  note: all updated fields start with zeros; --init gaussian, for example, gives them values")
     with stage(f"writing initial values ({names})", progress):
         simulation.fill()
-    return simulation.run(progress=progress)
+    with _naming_command(simulation, simulation.remaining_steps):
+        return simulation.run(progress=progress)
 
 
 def _updated(simulation: Simulation) -> list[str]:
@@ -200,11 +203,31 @@ def resume(
         return
     simulation.require_fields()
     progress = "none" if quiet else "lines"
-    with stage("compiling the kernel and measuring this machine", progress):
-        simulation.prepare(left)
-    if text := _about_steps(simulation, left):
-        output.print(text)
-    output.finish(simulation.run(left, progress), None if simulation.rank else json)
+    with _naming_command(simulation, left):
+        with stage("compiling the kernel and measuring this machine", progress):
+            simulation.prepare(left)
+        state = simulation.setup.state
+        with state.locked() if state else nullcontext():  # the text is wrong if another process computes the run
+            if text := _about_steps(simulation, left):
+                output.print(text)
+        report = simulation.run(left, progress)
+    output.finish(report, None if simulation.rank else json)
+
+
+@contextmanager
+def _naming_command(simulation: Simulation, steps: int) -> Iterator[None]:
+    """If Ctrl-C ends the body of the `with` before the first pass begins, raise InterruptedRun with the command that
+    computes the `steps` steps. The manifest may not contain these steps yet."""
+    last = simulation.step + steps
+    try:
+        yield
+    except KeyboardInterrupt:
+        # Nothing is read from disk here, because the system may send a second signal soon.
+        step, left = simulation.step, simulation.remaining_steps
+        if simulation.setup.group is not None or step >= last:
+            raise
+        command = f"outcrop resume {simulation.directory}" + (f" -t {last - step}" if step + left != last else "")
+        raise InterruptedRun(f"stopped before the first pass: step {step} is intact; go on with: {command}") from None
 
 
 def _about_steps(simulation: Simulation, steps: int) -> str:

@@ -65,7 +65,10 @@ def open_run(
     with together(group):
         place = as_path(path, "path")
         if changes.get("params") is not None and (group is not None or holds_parts(place)):
-            raise InputError("params cannot change in a run of several ranks; start another run from its state")
+            raise InputError(
+                "params cannot change in a run of several ranks; make one run of its parts with outcrop gather, and "
+                "start another run from that run: oc.Simulation(...) with the new params and init= its directory"
+            )
         if group is not None:
             _refuse_part(place)
             grid = as_ranks(ranks)

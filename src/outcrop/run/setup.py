@@ -325,7 +325,11 @@ def _changed_parameters(
     elif fixed := [name for name in changed if name in manifest.fixed_parameters]:
         changed, why = fixed, f"in which {manifest.fixed_parameters[fixed[0]]} was computed with the old value"
     if changed and why:
-        raise InputError(f"params: {changed[0]} cannot change in a run {why}; start another run from its state")
+        raise InputError(
+            f"params: {changed[0]} cannot change in a run {why}; start another run from its state: oc.Simulation(...) "
+            f"with the new params, init={str(state.path)!r} and another directory, or with force=True and the same "
+            "directory"
+        )
     if changed:
         refuse_unstable_change(stencil, state, parameters, may_read=False)
     return parameters
@@ -361,6 +365,14 @@ def as_steps(value: object) -> int:
         raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with "
                          + by_caller("outcrop resume -t", "another call of run"))
     return steps
+
+
+def missing_steps(step: int) -> InputError:
+    """Return the error of a run at step `step`, for which neither a call nor an option gives a number of steps."""
+    if step:
+        how = by_caller("give -t STEPS", "say how many more steps, as in sim.run(100)")
+        return InputError(f"the run is finished at step {step}; {how}")
+    return InputError(f"steps are missing: {by_caller('give -t STEPS', 'say how many, as in sim.run(100)')}")
 
 
 def as_directories(directory: object) -> list[Path]:

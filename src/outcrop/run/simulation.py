@@ -30,27 +30,26 @@ from outcrop.run.acquisition.parts import Everyone
 from outcrop.run.acquisition.views import NormRecords, SnapshotView, SnapshotViews, Traces
 from outcrop.run.definition import initial_planes, require_unchanged
 from outcrop.run.disk.entries import SnapshotsEntry, StatesEntry
-from outcrop.run.disk.manifest import Description, new_manifest
+from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import FieldView, assign, own_rows, padded, require_fields, require_given
 from outcrop.run.engine import Prepared, prepare
-from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all, scan_finite
+from outcrop.run.first_values import begin_run, replace_old
+from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, scan_finite
 from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.joint_plan import require_machine_memory
 from outcrop.run.opening import needs_to_move, open_run, require_alone, take_parts
 from outcrop.run.options import History, OnSnapshot, RunOptions, checks_keywords, takes_options
 from outcrop.run.passes import execute
-from outcrop.run.places import created_state, may_hold_run
 from outcrop.run.progress import KINDS, Whole, stage
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import together
 from outcrop.run.ranks.links import RankPeers
-from outcrop.run.ranks.shared import share
 from outcrop.run.ranks.whole import GroupSnapshots, GroupView, PartsSnapshots, PartsView, WholeView
 from outcrop.run.replay import parts_of, run_segments
 from outcrop.run.report import Report
-from outcrop.run.setup import Setup, as_steps, set_up
+from outcrop.run.setup import Setup, as_steps, missing_steps, set_up
 from outcrop.run.stable import Ranges, refuse_unstable, watched
 from outcrop.run.summaries import run_rows
 from outcrop.run.user_values import Coordinates, decode_signals, require_mapping, require_steps
@@ -270,17 +269,24 @@ class Simulation(Described):
     def _assign_sources(self, sources: Mapping[str, InputArray]) -> None:
         dtype = self._description.dtype
         planes = {name: checked_planes(one, dtype, check_finite=False) for name, one in sources.items()}
-        self.assign_planes({name: padded(one, self._description) for name, one in planes.items()})
+        is_apart = all(one.is_apart for one in sources.values())
+        self.assign_planes({name: padded(one, self._description) for name, one in planes.items()}, is_apart)
 
-    def assign_planes(self, planes: Mapping[str, PlaneSource]) -> None:
+    def assign_planes(self, planes: Mapping[str, PlaneSource], is_apart: bool = True) -> None:
         """Assign values to several arrays, as `assign` does. `planes` maps the name of each array to a function that
-        returns its planes on the engine's three axes, including the padding."""
+        returns its planes on the engine's three axes, including the padding. `is_apart` is False if a value may come
+        from a run that this run replaces."""
         if planes:
             self._take_parts()
             with together(self._setup.group):
-                self._assign_planes(planes)
+                self._assign_planes(planes, is_apart)
 
-    def _assign_planes(self, planes: Mapping[str, PlaneSource]) -> None:
+    def _lacking(self, given: Iterable[str] = ()) -> set[str]:
+        """Return the names of the arrays that must get values before the first step, except those in `given`."""
+        needed = {*(entry.name for entry in self._description.given), *self._setup.initial}
+        return needed - {*self._filled, *given}
+
+    def _assign_planes(self, planes: Mapping[str, PlaneSource], is_apart: bool) -> None:
         setup, description = self._setup, self._description
         require_unchanged(setup.lowered)
         io, static = description.settings.io, {entry.name for entry in description.given}
@@ -304,19 +310,10 @@ class Simulation(Described):
             assign(self._state, planes, io)
         else:
             require_machine_memory(self.memory_bytes)
-            # The manifest contains the target step from the beginning. Therefore a run that is killed after its first
-            # commit can be resumed.
             steps = self._prepared[-1].problem.steps if self._prepared else setup.steps or 0
-            manifest = new_manifest(description, steps)
-            places = list(setup.directories)
-            if setup.force and may_hold_run(places[0]):  # if the new values cannot be read, the older run must survive
-                read_all(planes.values(), description.layout)
-            with created_state(places, manifest, setup.force, setup.raw_device, setup.acquisition) as state:
-                # If the first values cannot be written on one rank, no rank keeps its directory.
-                assign(state, planes, io, lambda: setup.group and setup.group.allgather(None))
-            self._state = state
-            if setup.group is not None:
-                share(setup.group, state)
+            self._state = begin_run(setup, steps, planes, is_apart, not self._lacking(planes))
+        if not self._lacking():
+            replace_old(self._state, list(setup.directories))
         self._ranges = ranges
         if static & planes.keys():
             with self._state.locked():
@@ -384,6 +381,7 @@ class Simulation(Described):
             self._assign_sources(first)
         if self._state is None or not self._state.has_values:
             self.assign({entry.name: "zeros" for entry in self._description.state if not entry.is_previous})
+        replace_old(self._state, list(setup.directories))
         if setup.lowered is not None:
             setup.lowered.read_values.note_fields(setup.lowered.functions_of(devito))
 
@@ -530,8 +528,7 @@ class Simulation(Described):
         if steps is None:
             steps = self.remaining_steps or (self._setup.steps if not self.step else None)
             if steps is None:
-                how = by_caller("give -t STEPS", "say how many, as in sim.run(100)")
-                raise InputError(f"steps are missing: {how}")
+                raise missing_steps(self.step)
         return as_steps(steps)
 
     def _parts(self, steps: object) -> list[int]:

@@ -40,6 +40,7 @@ from outcrop.run.disk.manifest import (
     MANIFEST,
     MEMBER,
     NEW,
+    STAGED,
     Description,
     Manifest,
     Member,
@@ -89,6 +90,8 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
                     clear(own, old)
                 for directory in (*before, *taken[1:]):
                     clear_share(directory)
+                for directory in (*before, *taken):
+                    clear_staged(directory)
                 _make_files(taken, manifest, definitions)
                 for directory in taken:
                     flush_parents(directory.path)
@@ -108,9 +111,10 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
             raise
 
 
-def check_creation(directories: list[Path], description: Description, force: bool) -> None:
+def check_creation(directories: list[Path], description: Description, force: bool, keeps_old: bool = False) -> None:
     """Raise InputError if `created_in` cannot create the run. The function changes nothing on storage. The space of
-    files that the new run replaces counts as free."""
+    files that the new run replaces counts as free. If `keeps_old` is true, an older run in the parents of these
+    directories must stay until the new run has values, and the message about the space says so."""
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
     needed = [0] * len(directories)
@@ -133,7 +137,7 @@ def check_creation(directories: list[Path], description: Description, force: boo
             if path.is_dir():
                 there[index] = stack.enter_context(open_directory(path))
         check_contents(there, description, force)
-        _check_space(directories, needed, _freed_bytes(there))
+        _check_space(directories, needed, _freed_bytes(there), keeps_old)
     if force and directories[0].is_dir():
         with Directory.open(directories[0]) as own:
             own.release(own.hold(shared=True))
@@ -246,11 +250,28 @@ def clear_share(directory: Directory) -> None:
         directory.remove(MEMBER)
 
 
+def clear_staged(directory: Directory) -> None:
+    """Remove the files of a new run that has not replaced the run in `directory` (run/disk/staging.py). A killed
+    process may have left such a run."""
+    status = directory.status(STAGED)
+    if status is None or not stat.S_ISDIR(status.st_mode):
+        return
+    with Directory.open(directory.path / STAGED) as staged:
+        if staged.status(MANIFEST):
+            clear(staged, read_manifest(staged))
+        else:
+            clear_share(staged)
+        staged.flush()
+        for name in (MANIFEST, MEMBER, *_BEGUN):
+            staged.remove_files([name])
+    directory.remove_empty(STAGED)
+
+
 def _check_further(directory: Directory, force: bool, replaced: str) -> None:
     """Raise InputError when a directory holds files that must not be replaced. `replaced` is the identity of a
     run whose files may be replaced. If `force` is true, files of a run that no longer exists can also be replaced."""
     with os_errors_as(InputError, f"directory {directory.path} cannot be read"):
-        names = [name for name in directory.names() if name not in _BEGUN]
+        names = [name for name in directory.names() if name not in (*_BEGUN, STAGED)]
     member, path = read_member(directory), directory.path
     if member and MANIFEST not in names:
         foreign = files_below(directory, member.folders)[1]
@@ -310,7 +331,9 @@ def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
     return total
 
 
-def _check_space(directories: list[Path], needed_bytes: list[int], freed: dict[int, int]) -> None:
+def _check_space(
+    directories: list[Path], needed_bytes: list[int], freed: dict[int, int], keeps_old: bool = False
+) -> None:
     needed: dict[int, int] = {}
     example: dict[int, Path] = {}
     for directory, count in zip(directories, needed_bytes, strict=True):
@@ -321,6 +344,12 @@ def _check_space(directories: list[Path], needed_bytes: list[int], freed: dict[i
     for device, count in needed.items():
         room = os.statvfs(example[device])
         free = room.f_bavail * room.f_frsize + freed.get(device, 0)
+        if count > free and keeps_old:
+            raise InputError(
+                f"no space for both runs: the old run in {directories[0].parent} must stay until the new run has its "
+                f"values, the new run needs {format_bytes(count)}, and {format_bytes(free)} are free; remove the old "
+                "run first if no value comes from it, or give another directory"
+            )
         if count > free:
             raise InputError(
                 f"no space: the run needs {format_bytes(count)} in {example[device]}, {format_bytes(free)} are free; "

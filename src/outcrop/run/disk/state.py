@@ -64,6 +64,10 @@ class State:
         descriptors."""
         return State(self._storage.reopened(), self.manifest)
 
+    def move_to(self, storage: RunStorage, manifest: Manifest) -> None:
+        """Use the same run at another place, to which its files were moved."""
+        self.path, self.manifest, self._storage = storage.path, manifest, storage
+
     @property
     def layout(self) -> PlaneLayout:
         return self.manifest.layout

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
@@ -71,14 +72,17 @@ def parse_source(
             return _constant(shape, float(text))
         return _zeros(shape) if name == "zeros" else _gaussian(shape)
     match = _RESAMPLE.fullmatch(text)
+    # A run and a Zarr array are folders. A text raw:FILE may name a file of a run.
+    is_apart = os.path.isfile(match["file"] if match else text)
     if not set("./@") & set(text) and not is_there(text):
         raise InputError(
             f"{_option()} {shown(text)}: neither a file nor a known name; there are zeros, gaussian, random:SEED, a "
             f"number, {FORMS}"
         )
     if match is None or shape is None:
-        return require_shape(open_values(text, "", cache_bytes), shape, names=names)
-    return resample(match["file"], shape, axes=match["axes"] or "", cache_bytes=cache_bytes)
+        return replace(require_shape(open_values(text, "", cache_bytes), shape, names=names), is_apart=is_apart)
+    resampled = resample(match["file"], shape, axes=match["axes"] or "", cache_bytes=cache_bytes)
+    return replace(resampled, is_apart=is_apart)
 
 
 def make_source(
@@ -166,7 +170,8 @@ def read_all(sources: Iterable[PlaneSource], layout: PlaneLayout) -> None:
 
 
 def _zeros(shape: Shape) -> InputArray:
-    return InputArray("zeros", shape, lambda z0, z1: np.zeros((z1 - z0, *shape[1:]), np.float32), constant=0.0)
+    return InputArray("zeros", shape, lambda z0, z1: np.zeros((z1 - z0, *shape[1:]), np.float32), constant=0.0,
+                      is_apart=True)  # fmt: skip
 
 
 def _constant(shape: Shape, value: object) -> InputArray:
@@ -178,7 +183,7 @@ def _constant(shape: Shape, value: object) -> InputArray:
     def planes(z0: int, z1: int) -> Array:
         return np.broadcast_to(number, (z1 - z0, *shape[1:]))
 
-    return InputArray("a constant", shape, planes, constant=float(number))
+    return InputArray("a constant", shape, planes, constant=float(number), is_apart=True)
 
 
 def constant_ranges(initial: Mapping[str, InputArray]) -> dict[str, tuple[float, float]]:
@@ -194,7 +199,7 @@ def _gaussian(shape: Shape) -> InputArray:
         across = reduce(np.multiply.outer, bells[1:]) if bells[1:] else 1.0
         return np.asarray(np.multiply.outer(bells[0][z0:z1], across))
 
-    return InputArray("gaussian", shape, planes)
+    return InputArray("gaussian", shape, planes, is_apart=True)
 
 
 def _random(shape: Shape, seed: int) -> InputArray:
@@ -206,7 +211,7 @@ def _random(shape: Shape, seed: int) -> InputArray:
             return np.random.default_rng([seed, 0]).random(shape[0], np.float32)[z0:z1]
         return np.stack([np.random.default_rng([seed, z]).random(shape[1:], np.float32) for z in range(z0, z1)])
 
-    return InputArray(f"random:{seed}", shape, planes)
+    return InputArray(f"random:{seed}", shape, planes, is_apart=True)
 
 
 class InputView(PlanesView):

@@ -37,19 +37,21 @@ class InputArray:
     In an array of two axes, z0 and z1 count rows. In an array of one axis, z0 and z1 count cells. Callers read planes
     in ascending order. One call may read any number of planes. `axes` contains the letters of the axes, slowest first,
     or "" if the letters are unknown. The letters need not be in the order of a grid: a section may have the axes "xz".
-    `constant` is the value of all cells, or None if the cells may have different values."""
+    `constant` is the value of all cells, or None if the cells may have different values. `is_apart` is True if all
+    calls return the same values, even if a run has been removed from storage before the call."""
 
     name: str
     shape: Shape
     planes: Callable[[int, int], Array]
     axes: str = ""
     constant: float | None = None
+    is_apart: bool = False
 
 
 def from_array(name: str, array: Array) -> InputArray:
     """Return the input array for an array of one to three axes in memory."""
     require_real(name, array.dtype)
-    return InputArray(name, require_solid(name, array.shape), lambda z0, z1: array[z0:z1])
+    return InputArray(name, require_solid(name, array.shape), lambda z0, z1: array[z0:z1], is_apart=True)
 
 
 def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> InputArray:

@@ -1,0 +1,66 @@
+"""Create a new run with its first values. A run that it replaces stays complete as long as values may come from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from outcrop.run.disk.creation import check_creation
+from outcrop.run.disk.manifest import STAGED, new_manifest
+from outcrop.run.disk.planes import PlaneSource
+from outcrop.run.disk.staging import located, old_run_held, publish, staged_places
+from outcrop.run.disk.state import State
+from outcrop.run.disk.values import assign
+from outcrop.run.inputs.initial import read_all
+from outcrop.run.places import created_state, may_hold_run
+from outcrop.run.ranks.shared import share
+from outcrop.run.setup import Setup
+
+
+def begin_run(setup: Setup, steps: int, planes: Mapping[str, PlaneSource], is_apart: bool, is_complete: bool) -> State:
+    """Create the run of `setup`, which has `steps` steps to compute, and commit the values `planes`.
+
+    `is_apart` is True if no value can come from a run that `setup` replaces. `is_complete` is True if the run needs no
+    further values. Otherwise the run that it replaces stays in its directory until `replace_old` is called. If a value
+    cannot be read, the old run stays too. On block devices, there is no place for a second run: all values are read
+    once before the old run is replaced."""
+    # The manifest contains the target step from the beginning. Therefore a run that is killed after its first commit
+    # can be resumed.
+    places, io = list(setup.directories), setup.description.settings.io
+    manifest = new_manifest(setup.description, steps)
+    replaces = setup.force and may_hold_run(places[0])
+    waits = not is_complete and setup.group is None
+
+    def fill(state: State) -> None:
+        # If the first values cannot be written on one rank, no rank keeps its directory.
+        assign(state, planes, io, lambda: setup.group and setup.group.allgather(None))
+
+    if not replaces or setup.raw_device or (is_apart and not waits):
+        if replaces:  # if the new values cannot be read, the older run must survive
+            read_all(planes.values(), setup.description.layout)
+        with created_state(places, manifest, setup.force, setup.raw_device, setup.acquisition) as state:
+            fill(state)
+        return _shared(setup, state)
+    staged = staged_places(places)
+    manifest = located(manifest, staged)
+    check_creation(staged, manifest, force=True, keeps_old=True)
+    with old_run_held(places, manifest) as taken:
+        with created_state(staged, manifest, True, False, setup.acquisition) as state:
+            fill(state)
+        if not waits:
+            publish(state, taken)
+    return _shared(setup, state)
+
+
+def _shared(setup: Setup, state: State) -> State:
+    if setup.group is not None:
+        share(setup.group, state)
+    return state
+
+
+def replace_old(state: State | None, places: list[Path]) -> None:
+    """If the new run `state` has not replaced the old run in `places` yet, replace the old run. Raises InputError if
+    another process uses the old run. Raises StorageError."""
+    if state is not None and state.path == places[0] / STAGED:
+        with old_run_held(places, state.manifest) as taken:
+            publish(state, taken)

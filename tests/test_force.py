@@ -1,0 +1,210 @@
+"""Checks `force=True`: a new run replaces an old run only when the new run has its values."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.cli.main import call
+from outcrop.durable import Directory
+from outcrop.errors import InputError, StorageError
+
+SHAPE = (12, 8, 8)
+TWO: dict[str, Any] = {"memory": "1MiB", "threads": 1}
+
+
+def make_old(*places: Path, steps: int = 3) -> np.ndarray[Any, Any]:
+    """Make a run in these directories, and return its last values."""
+    oc.Simulation("heat2", SHAPE, directory=list(places), init="random:1", **TWO).run(steps, "none")
+    values: np.ndarray[Any, Any] = oc.open(places[0])["u"][:]
+    return values
+
+
+def from_zarr(place: Path) -> object:
+    return pytest.importorskip("zarr").open_array(place / "u", mode="r")
+
+
+def from_xarray(place: Path) -> object:
+    return pytest.importorskip("xarray").open_dataset(place, engine="outcrop")["u"]
+
+
+SOURCES: dict[str, Callable[[Path], object]] = {
+    "view": lambda place: oc.open(place)["u"],
+    "text": lambda place: f"{place}/u",
+    "resampled": lambda place: oc.resample(f"{place}/u", SHAPE),
+    "zarr": from_zarr,
+    "xarray": from_xarray,
+    "function": lambda place: lambda z0, z1: oc.open(place)["u"][z0:z1],
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_run_starts_from_the_run_that_it_replaces(tmp_path: Path, name: str) -> None:
+    place = tmp_path / "run.oc"
+    values = make_old(place)
+    source = SOURCES[name](place)
+    sim = oc.Simulation("heat2", SHAPE, directory=place, force=True, **TWO)
+    sim["u"] = source
+    assert sim.step == 0 and np.array_equal(sim["u"][:], values)
+    sim.run(2, "none")
+    sim = oc.open(place)
+    assert sim.step == 2 and sorted(one.name for one in place.iterdir()) == [
+        ".u.0", ".u.1", "manifest.json", "u", "zarr.json"
+    ]  # fmt: skip
+    assert call(["verify", str(place)]) == 0
+
+
+def test_the_option_init_may_name_the_run_that_is_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "run.oc"
+    words = ["run", "heat2", "-d", str(place), "--memory", "1MiB", "--quiet", "--force"]
+    assert call([*words, "-n", "8", "8", "12", "-t", "3", "--init", "random:1"]) == 0
+    values = oc.open(place)["u"][:]
+    assert call([*words, "-t", "2", "--init", str(place)]) == 0
+    other = oc.Simulation("heat2", SHAPE, directory=tmp_path / "other.oc", init={"u": values}, **TWO)
+    other.run(2, "none")
+    assert oc.open(place).step == 2 and np.array_equal(oc.open(place)["u"][:], other["u"][:])
+
+
+def test_a_run_in_several_directories_starts_from_the_run_that_it_replaces(tmp_path: Path) -> None:
+    places = [tmp_path / "a", tmp_path / "b"]
+    values = make_old(*places)
+    third = [places[0], tmp_path / "c"]
+    sim = oc.Simulation("heat2", SHAPE, directory=third, force=True, init=oc.open(places[0])["u"], **TWO)
+    sim.fill()
+    assert np.array_equal(oc.open(places[0])["u"][:], values)
+    assert np.array_equal(from_zarr(places[0])[:], values)  # type: ignore[index]
+    assert call(["verify", str(places[0])]) == 0 and not list(places[1].iterdir())
+    sim.run(2, "none")
+    assert oc.open(places[0]).step == 2
+
+
+def test_a_source_that_fails_keeps_the_replaced_run_and_leaves_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "run.oc"
+    values = make_old(place)
+    before = sorted(place.rglob("*"))
+
+    def fail_at_the_end(z0: int, z1: int) -> np.ndarray[Any, Any]:
+        if z1 == SHAPE[0]:
+            raise OSError("the tape is torn")
+        return np.ones((z1 - z0, *SHAPE[1:]))
+
+    sim = oc.Simulation("heat2", SHAPE, directory=place, force=True, **TWO)
+    with pytest.raises(OSError, match="torn"):
+        sim["u"] = fail_at_the_end
+    assert sorted(place.rglob("*")) == before and np.array_equal(oc.open(place)["u"][:], values)
+
+
+def test_too_little_space_for_both_runs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "run.oc"
+    values = make_old(place)
+    sim = oc.Simulation("heat2", SHAPE, directory=place, force=True, **TWO)
+    full = os.statvfs(tmp_path)
+    room = type("Room", (), {"f_bavail": 0, "f_frsize": full.f_frsize})
+    monkeypatch.setattr(os, "statvfs", lambda path: room)
+    with pytest.raises(InputError, match=r"no space for both runs.*remove the old run first.*another directory"):
+        sim["u"] = oc.open(place)["u"]
+    monkeypatch.undo()
+    assert np.array_equal(oc.open(place)["u"][:], values)
+
+
+def test_a_link_in_place_of_the_new_run_is_not_followed(tmp_path: Path) -> None:
+    place, other = tmp_path / "run.oc", tmp_path / "other.oc"
+    make_old(place)
+    values = make_old(other)
+    (place / ".new-run").symlink_to(other)
+    sim = oc.Simulation("heat2", SHAPE, directory=place, force=True, **TWO)
+    with pytest.raises(InputError, match="move it away"):
+        sim["u"] = oc.open(place)["u"]
+    sim = oc.Simulation("heat2", SHAPE, directory=place, force=True, init=1, **TWO)
+    sim.run(1, "none")
+    assert np.array_equal(oc.open(other)["u"][:], values)
+
+
+def test_a_function_is_called_once_for_each_plane(tmp_path: Path) -> None:
+    """Checks that random values are the same with and without an old run."""
+    found = []
+    for _ in range(2):
+        generator = np.random.default_rng(1)
+        sim = oc.Simulation("heat2", SHAPE, directory=tmp_path / "run.oc", force=True, **TWO)
+        sim["u"] = lambda z0, z1, one=generator: one.random((z1 - z0, *SHAPE[1:]))
+        found.append(sim["u"][:])
+    assert np.array_equal(*found)
+
+
+def test_the_old_run_stays_until_all_fields_have_values(tmp_path: Path) -> None:
+    place = tmp_path / "run.oc"
+    values = make_old(place)
+    given: dict[str, Any] = dict(directory=place, force=True, **TWO)
+    sim = oc.Simulation("acoustic2", SHAPE, **given)
+    sim.assign({"u": np.ones(SHAPE)})
+    with pytest.raises(InputError, match="reads v"):
+        sim.run(2, "none")
+    assert np.array_equal(oc.open(place)["u"][:], values)
+    sim = oc.Simulation("acoustic2", SHAPE, **given)  # replaces the folder that the first object has left
+    sim["u"] = oc.open(place)["u"]
+    sim["v"] = 0.1
+    assert np.array_equal(oc.open(place)["u"][:], values) and oc.open(place).stencil.name == sim.stencil.name
+    assert np.array_equal(sim["u"][:], values) and not (place / ".new-run").exists()
+    sim.run(2, "none")
+    assert oc.open(place).step == 2
+    oc.Simulation("acoustic2", SHAPE, **given)["u"] = 1
+    assert (place / ".new-run").exists()
+    oc.Simulation("heat2", SHAPE, init=1, **given).fill()
+    assert not (place / ".new-run").exists() and oc.open(place).stencil.name == "heat2"
+
+
+def test_options_that_come_from_the_old_run_are_read_before_it_is_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "run.oc"
+    given: dict[str, Any] = dict(directory=place, force=True, **TWO)
+    oc.Simulation("acoustic2", SHAPE, init={"u": "random:1", "v": 0.1}, **given).run(2, "none")
+    values = oc.open(place)["u"][:]
+    sim = oc.Simulation("acoustic2", SHAPE, init=str(place), **given)
+    sim["v"] = 0.05
+    sim.fill()
+    assert np.array_equal(oc.open(place)["u"][:], values) and (oc.open(place)["v"][:] == np.float32(0.05)).all()
+
+
+KILLED = """
+import os, sys
+import outcrop as oc
+sim = oc.Simulation("heat2", (12, 8, 8), directory=sys.argv[1], force=True, memory="1MiB", threads=1)
+sim["u"] = lambda z0, z1: os._exit(9)
+"""
+
+
+def test_a_kill_while_values_are_read_keeps_the_replaced_run(tmp_path: Path) -> None:
+    place = tmp_path / "run.oc"
+    values = make_old(place)
+    assert subprocess.run([sys.executable, "-c", KILLED, place]).returncode == 9
+    assert (place / ".new-run").exists() and np.array_equal(oc.open(place)["u"][:], values)
+    assert call(["verify", str(place)]) == 0
+    sim = oc.Simulation("heat2", SHAPE, directory=place, force=True, init=str(place), **TWO)
+    sim.run(1, "none")
+    assert oc.open(place).step == 1 and not (place / ".new-run").exists()
+
+
+def test_a_failure_while_files_are_renamed_leaves_a_run_that_can_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "run.oc"
+    make_old(place)
+    sim = oc.Simulation("heat2", SHAPE, directory=place, force=True, **TWO)
+
+    def fail(*names: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(Directory, "move", fail)
+        with pytest.raises(StorageError, match="cannot replace the run"):
+            sim["u"] = oc.open(place)["u"]
+    assert oc.open(place / ".new-run").step == 0  # all files are still there
+    oc.Simulation("heat2", SHAPE, directory=place, init=1, **TWO).run(1, "none")
+    assert oc.open(place).step == 1 and not (place / ".new-run").exists()
