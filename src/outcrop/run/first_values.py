@@ -8,7 +8,7 @@ from pathlib import Path
 from outcrop.run.disk.creation import check_creation
 from outcrop.run.disk.manifest import STAGED, new_manifest
 from outcrop.run.disk.planes import PlaneSource
-from outcrop.run.disk.staging import located, old_run_held, publish, staged_places
+from outcrop.run.disk.replacement import located, old_run_held, publish, staged_places
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import assign
 from outcrop.run.inputs.initial import read_all

@@ -251,7 +251,7 @@ def clear_share(directory: Directory) -> None:
 
 
 def clear_staged(directory: Directory) -> None:
-    """Remove the files of a new run that has not replaced the run in `directory` (run/disk/staging.py). A killed
+    """Remove the files of a new run that has not replaced the run in `directory` (run/disk/replacement.py). A killed
     process may have left such a run."""
     status = directory.status(STAGED)
     if status is None or not stat.S_ISDIR(status.st_mode):

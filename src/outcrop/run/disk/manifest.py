@@ -60,7 +60,7 @@ MAX_SHARDS = 4096
 """The maximum number of shards of one array."""
 
 STAGED = ".new-run"
-"""The folder of a new run inside the run that it will replace (run/disk/staging.py)."""
+"""The folder of a new run inside the run that it will replace (run/disk/replacement.py)."""
 
 NEW, READY, IN_FLIGHT = "new", "ready", "in flight"
 """The phases of a run. NEW: no initial values are committed yet. READY: the last commit is valid. IN_FLIGHT: a pass of
