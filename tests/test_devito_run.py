@@ -341,7 +341,7 @@ def test_commands_use_devitos_axes(tmp_path: Path, capsys: pytest.CaptureFixture
     options: dict[str, Any] = {"dt": 1.0, "directory": where, "memory": "1MiB", "units": "m"}
     sim = oc.Simulation(heat, boundary={"x": "periodic", "z": ("fixed", "mirror")}, **options)
     assert "20 x 12 x 9 float32" in str(sim.plan(2)).splitlines()[0]
-    assert "boundary x periodic, y fixed, z fixed and mirror" in str(sim.plan(2)).splitlines()[0]
+    assert "boundary x=periodic,y=fixed,z=fixed:mirror" in str(sim.plan(2)).splitlines()[0]
     assert "20 x 12 x 9 float32" in sim.run(2, progress="none").headline
     assert "20 x 12 x 9 cells (x, y, z)" in str(sim) and "boundary x=periodic,y=fixed,z=fixed:mirror" in str(sim)
     values = sim["u"][...]

@@ -198,11 +198,14 @@ def test_numbers_are_not_multiplied_into_sums() -> None:
 
 
 def test_stability_is_reported_not_refused() -> None:
-    """Checks that `stability` reports an unstable linear stencil, and does not report a stable or nonlinear stencil."""
+    """Checks that `stability` reports an unstable linear stencil, and does not report a stable stencil. For a
+    nonlinear stencil, `stability` needs a state."""
     heat7 = find_stencil("heat7")
     assert stability(heat7, {}) is None
     assert "factor 2.2" in (stability(heat7, {"c0": 1 - 6 * 4 / 15, "c1": 4 / 15}) or "")
-    assert stability(Stencil("square", {U: CENTRE**2}), {}) is None
+    assert stability(Stencil("square", {U: CENTRE**2}), {}, [{"u": 0.4}]) is None
+    with pytest.raises(InputError, match="depends on the values of u"):
+        stability(Stencil("square", {U: CENTRE**2}), {})
     skewed = Stencil("upwind", {U: CENTRE - Parameter("a", 0.5) * (CENTRE - U[0, 0, -1])})
     assert stability(skewed, {}) is None
     assert stability(skewed, {"a": 1.5}) is not None

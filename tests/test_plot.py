@@ -196,6 +196,42 @@ def test_snapshots_are_drawn_with_their_own_coordinates(run: Path, tmp_path: Pat
     assert drawn[1].axes[0].get_title().startswith("acoustic4, step 2, 0.002 s, x = 15")
     # the box begins at cell 4 of x, which is at 140 m, so the first group is from 135 m to 175 m
     assert images(drawn[2])[0].get_extent() == [135.0, 255.0, 95.0, 215.0]
+    # the second group contains the cells 6 to 9 of z
+    assert drawn[2].axes[0].get_title().replace("\n", " ").endswith("z = 7.5 (137.5 m)")
+
+
+@pytest.mark.parametrize(
+    ("words", "title", "message"),
+    [
+        (["mid"], "z = 9", "z goes from 0 to 0, because --slice counts the cells of the box: index 0 is at z = 9"),
+        (["coarse", "--slice", "z=1"], "z = 5.5",
+         "z goes from 0 to 2, because --slice counts the values of the snapshots: index 0 is at z = 1.5, and index 2 "
+         "is at z = 9.5"),
+    ],
+)  # fmt: skip
+def test_titles_of_boxes_show_the_cells_of_the_grid(
+    words: list[str], title: str, message: str, tmp_path: Path, drawn: list[Figure], capsys: Any
+) -> None:
+    """Checks the title of a slice through a box and through coarse snapshots of a run without coordinates. The message
+    for a cell of the grid that is no index of the snapshots says where the indices are."""
+    sim = oc.Simulation(
+        "heat2", SHAPE, directory=tmp_path / "run.oc", memory="4MiB",
+        snapshots=[oc.Snapshots(1, box=(slice(9, 10), slice(None), slice(None)), name="mid"),
+                   oc.Snapshots(1, coarsen=4, name="coarse")],
+    )  # fmt: skip
+    sim["u"] = "gaussian"
+    sim.run(2)
+    assert plot(tmp_path / "run.oc", tmp_path, "--snapshots", *words) == 0
+    assert drawn[0].axes[0].get_title().replace("\n", " ") == f"heat2, step 2, {title}"
+    assert plot(tmp_path / "run.oc", tmp_path, "--snapshots", words[0], "--slice", "z=64") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_coordinates_without_units_are_in_the_title(tmp_path: Path, drawn: list[Figure]) -> None:
+    sim = oc.Simulation("heat2", SHAPE, directory=tmp_path / "run.oc", memory="4MiB", spacing=4, params={"h": 4})
+    sim["u"] = "gaussian"
+    assert plot(tmp_path / "run.oc", tmp_path, "--slice", "z=3") == 0
+    assert drawn[0].axes[0].get_title() == "heat2, step 0, z = 3 (12)"
 
 
 def test_cells_that_are_not_finite_have_their_own_colour(tmp_path: Path, drawn: list[Figure], capsys: Any) -> None:
@@ -209,6 +245,7 @@ def test_cells_that_are_not_finite_have_their_own_colour(tmp_path: Path, drawn: 
     assert "2 of the drawn cells are NaN or infinite" in capsys.readouterr().out
     np.save(tmp_path / "a.npy", np.full((4, 5), np.nan))
     assert plot(tmp_path / "a.npy", tmp_path) == 0
+    assert capsys.readouterr().out.endswith("no value is finite\n")
 
 
 def test_a_gif_has_a_frame_for_each_snapshot(run: Path, tmp_path: Path, capsys: Any) -> None:

@@ -127,7 +127,13 @@ def test_what_cannot_be_said_is_not_said() -> None:
     the stencil is not linear."""
     u = Field("u")
     assert growth(library.acoustic(), {}) is None
-    assert library.stability(library.acoustic(), {"dt": 10}) is None
+    with pytest.raises(InputError, match=r'has no value for v, which the equation reads; give .* \[{"v": 0.5}\]'):
+        library.stability(library.acoustic(), {"dt": 10})
+    with pytest.raises(InputError, match=r'not linear, so its stability depends on the values of u; give .*"u": 0.5'):
+        library.stability(Stencil("cube", {u: u[0] ** 3}), {}, [{}])
+    fed = Stencil("fed", {u: Signal("s") * u[0] ** 2})
+    assert library.stability(fed, {}, [{"u": 1.0}]) is None
+    assert library.why_unknown(fed, {}, [{"u": 1.0}]) == "a coefficient is a signal"
     assert growth(Stencil("cube", {u: u[0] ** 3}), {}) is None
     assert growth(Stencil("cube", {u: u[0] ** 3}), {}, {"u": 0.5}) == pytest.approx(0.75)
     assert growth(Stencil("fed", {u: Signal("s") * u[0]}), {}) is None
@@ -273,7 +279,7 @@ def test_a_growing_oscillation_has_a_limit() -> None:
 @pytest.mark.parametrize(
     ("stencil", "state", "text"),
     [
-        (LOGISTIC, {}, "the limit is unknown: the equation is not linear, so a state needs a value for u"),
+        (LOGISTIC, {}, "the limit is unknown: the equation is not linear, so its stability depends on the values of u"),
         (library.acoustic(), {}, "the limit is unknown: the state has no value for v, which the equation reads"),
         (own("fed", Signal("s") * U[0]), {}, "the limit is unknown: a coefficient is a signal"),
         (own("still", U[0] / 2), {}, "the stencil has no parameter dt, whose limit could be found"),

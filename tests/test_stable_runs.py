@@ -7,7 +7,7 @@ import pytest
 
 import outcrop as oc
 from outcrop.cli.main import call
-from outcrop.errors import InputError
+from outcrop.errors import InputError, as_command
 from shots import SHAPE, H, velocity
 
 
@@ -156,7 +156,9 @@ def test_an_overflow_in_a_large_grid_is_found_soon(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_run_that_blows_up_says_so_and_what_was_not_tested(dtype: str, tmp_path: Path) -> None:
+def test_a_run_that_blows_up_says_so_and_what_was_not_tested(
+    dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Checks an unstable run of a nonlinear equation. Only the field that overflows is named, and a note says that the
     stability was not tested."""
     both = oc.Stencil("both", {U: WARMED + DT * U[0, 0] ** 2 / 10, W: W[0, 0] / 2})
@@ -164,7 +166,17 @@ def test_a_run_that_blows_up_says_so_and_what_was_not_tested(dtype: str, tmp_pat
     sim.assign({"u": np.random.default_rng(2).random((30, 20)), "w": 1.0})
     report = sim.run(1500)
     assert list(report.not_finite) == ["u"]
-    assert "the stability was not tested: the equation is not linear, so a state needs a value for u" in str(report)
+    (note,) = [line for line in str(report).splitlines() if "the stability was not tested" in line]
+    assert "the equation is not linear, so its stability depends on the values of u, w; to test it, run" in note
+    # the line of Python in the note works as it is written, with the parameters and the values that it contains
+    line = note.partition("expect: ")[2]
+    assert line.startswith("print(oc.stencils.limit_text(sim.stencil, {'dt': 0.5}, [{\"u\": 0.5, \"w\": 0.5}]))")
+    exec(line, {"oc": oc, "sim": sim})
+    assert "; dt = 0.5 is unstable" in capsys.readouterr().out
+    with as_command():
+        said = str(sim.run(1))
+    opening, line = said.partition('sim = oc.open("DIRECTORY"); ')[::2]
+    assert "run this line in Python" in opening and "limit_text(sim.stencil" in line
     linear = oc.Simulation(HEAT, (30, 20), directory=tmp_path / "other.oc", memory="1MiB")
     assert linear.run(2).not_tested == ""
 

@@ -83,7 +83,8 @@ def panels_of(subject: Subject, slices: Sequence[str]) -> list[Panel]:
             raise InputError(f"--slice {slices[0]}: there is nothing to cut in a grid of fewer than three axes")
         return [Panel(tuple(_thinned(n, MAX_PIXELS) for n in shape), subject.axes, "")]
     sizes = {axis.name: axis.cells for axis in subject.axes}
-    cuts = [cut for text in slices for cut in parse_slices(text, sizes)] or [default_cut(sizes)]
+    named = {axis.name: axis for axis in subject.axes}
+    cuts = [cut for text in slices for cut in parse_slices(text, sizes, named)] or [default_cut(sizes)]
     if len(cuts) > MAX_SLICES:
         raise InputError(f"--slice: {len(cuts)} slices are too many for one picture; give at most {MAX_SLICES}")
     pixels = MAX_PIXELS // columns_of(len(cuts))
@@ -106,9 +107,12 @@ def default_cut(sizes: Mapping[str, int]) -> tuple[str, int]:
     return axis, sizes[axis] // 2
 
 
-def parse_slices(text: str, sizes: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Convert "z=10,256" to [("z", 10), ("z", 256)]. `sizes` has the number of cells of each axis. Raises InputError
-    for an unknown axis and for a place outside the grid."""
+def parse_slices(
+    text: str, sizes: Mapping[str, int], axes: Mapping[str, Axis] | None = None
+) -> list[tuple[str, int]]:
+    """Convert "z=10,256" to [("z", 10), ("z", 256)]. `sizes` has the number of values along each axis. Raises
+    InputError for an unknown axis and for a place outside the grid. With `axes`, the message explains the indices of
+    boxes and of coarse snapshots."""
     axis, equals, numbers = text.partition("=")
     axis = axis.strip() if axis.strip() in sizes else axis.strip().lower()
     try:
@@ -123,8 +127,20 @@ def parse_slices(text: str, sizes: Mapping[str, int]) -> list[tuple[str, int]]:
     size = sizes[axis]
     for place in places:
         if not 0 <= place < size:
-            raise InputError(f"--slice {text}: {axis} goes from 0 to {size - 1}")
+            hint = _meaning_of_index(axes[axis]) if axes else ""
+            raise InputError(f"--slice {text}: {axis} goes from 0 to {size - 1}{hint}")
     return [(axis, place) for place in places]
+
+
+def _meaning_of_index(axis: Axis) -> str:
+    """Return the end of a message: how the indices of an axis of snapshots differ from the cells of the grid."""
+    if axis.first == 0 and axis.group == 1:
+        return ""
+    what = "the values of the snapshots" if axis.group > 1 else "the cells of the box"
+    ends = f"index 0 is at {axis.name} = {axis.cell(0)}"
+    if axis.cells > 1:
+        ends += f", and index {axis.cells - 1} is at {axis.name} = {axis.cell(axis.cells - 1)}"
+    return f", because --slice counts {what}: {ends}"
 
 
 def parse_limits(text: str | None) -> tuple[float, float] | None:

@@ -90,6 +90,8 @@ def plot(
     scale = Scale.of(found, ends, colors)
     is_flat = found.low == found.high
     shown_range = f"all values are {found.low:g}" if is_flat else f"values {found.low:g} to {found.high:g}"
+    if found.low > found.high:
+        shown_range = "no value is finite"
     if found.not_finite:
         print(f"{found.not_finite} of the drawn cells are NaN or infinite")
     if output is not None:

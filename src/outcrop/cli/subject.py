@@ -26,13 +26,19 @@ Index: TypeAlias = tuple[int | slice, ...]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of the values, in the coordinates of the run or in cells. `origin` is the position of the first cell."""
+    """An axis of the values, in the coordinates of the run or in cells. `origin` is the position of the first value.
+
+    The values of snapshots of a box begin at cell `first` of the grid, and coarse snapshots have one value for `group`
+    cells. If the value is at the centre of a group, `first` may be a position between two cells."""
 
     name: str
     cells: int
     origin: float = 0.0
     spacing: float = 1.0
     units: str = ""
+    first: float = 0.0
+    group: int = 1
+    has_coordinates: bool = False
 
     @property
     def label(self) -> str:
@@ -43,10 +49,16 @@ class Axis:
         """The positions of the outer sides of the first and the last cell."""
         return self.origin - 0.5 * self.spacing, self.origin + (self.cells - 0.5) * self.spacing
 
-    def place(self, cell: int) -> str:
-        """Return a text such as "z = 20" or, with units, "z = 20 (200 m)"."""
-        found = f"{self.name} = {cell}"
-        return f"{found} ({self.origin + cell * self.spacing:g} {self.units})" if self.units else found
+    def cell(self, index: int) -> str:
+        """Return the cell of the grid at which the value number `index` is, such as "20" or, for a group, "65.5"."""
+        return f"{self.first + index * self.group:.15g}"
+
+    def place(self, index: int) -> str:
+        """Return a text with the cell of the grid at which the value number `index` is, such as "z = 20". If the run
+        has coordinates, the text also has the coordinate, such as "z = 20 (200 m)"."""
+        found = f"{self.name} = {self.cell(index)}"
+        coordinate = f"{self.origin + index * self.spacing:g} {self.units}".rstrip()
+        return f"{found} ({coordinate})" if self.has_coordinates else found
 
 
 @dataclass(frozen=True)
@@ -149,4 +161,4 @@ def _axis(where: Coordinates | None, place: int, name: str, cells: int, first: f
     """Return the axis number `place`. The first value on this axis is at cell `first` of the grid. `first` may be a
     position between two cells. The distance between two values is `group` cells."""
     origin, spacing, units = (where.origin[place], where.spacing[place], where.units) if where else (0.0, 1.0, "")
-    return Axis(name, cells, origin + first * spacing, group * spacing, units)
+    return Axis(name, cells, origin + first * spacing, group * spacing, units, first, group, where is not None)

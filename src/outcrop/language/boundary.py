@@ -76,7 +76,10 @@ def as_boundary(value: object) -> Boundary:
     if isinstance(value, str):
         value = _by_axis(value)
     if not isinstance(value, Mapping):
-        raise InputError(f"boundary {shown(value)} is neither a word nor sides by axis; there are {', '.join(SIDES)}")
+        raise InputError(
+            f"boundary {shown(value)} is neither a word nor sides by axis, such as {shown({'x': 'periodic'})}; "
+            f"there are {', '.join(SIDES)}"
+        )
     for axis in value:
         if axis not in AXES:
             raise InputError(f"boundary: axis {shown(axis)} is unknown; there are {', '.join(AXES)}")

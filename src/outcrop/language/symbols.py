@@ -38,9 +38,12 @@ class Parameter(NotANumber, sympy.Symbol):  # type: ignore[misc]
 
     default: float
 
-    def __new__(cls, name: str, default: float) -> Parameter:
-        """Make a parameter. If a run does not set the parameter, its value is `default`."""
+    def __new__(cls, name: str, default: float | None = None) -> Parameter:
+        """Make a parameter. If a run does not set the parameter, its value is `default`. Raises InputError if there is
+        no default."""
         require_name(name, "parameter")
+        if default is None:
+            raise InputError(f"parameter {name!r} needs a default: write Parameter({name!r}, 0.1)")
         number = as_finite(default, f"parameter {name}: default")
         parameter: Parameter = sympy.Symbol.__xnew__(cls, name, real=True)
         parameter.default = number
@@ -226,7 +229,13 @@ def _text(stages: Sequence[Mapping[Target, sympy.Expr]]) -> str:
 
 def _expression(name: str, target: object, value: Any) -> sympy.Expr:
     if not isinstance(target, Field | FieldBox):
-        raise InputError(f"stencil {name!r}: {shown(target)} is updated but is not a Field")
+        advice = ""
+        if isinstance(target, str):
+            advice = f"; write the field as the key, and not its name: {{{target}: ...}} with {target} = oc.Field(...)"
+        elif isinstance(target, FieldValue):
+            field = _older(target)[0]
+            advice = f"; write {field} as the key, without an offset: {{{field}: ...}}"
+        raise InputError(f"stencil {name!r}: {shown(target)} is updated but is not a Field{advice}")
     try:
         # strict=True refuses text, because SymPy would execute text as Python code
         expression = sympy.sympify(value, strict=True)

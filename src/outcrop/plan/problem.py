@@ -477,8 +477,8 @@ class Problem:
         words = {side for sides in own for side in sides}
         if len(words) == 1:
             return words.pop()
-        return ", ".join(
-            f"{axis} {low}" if low == high else f"{axis} {low} and {high}"
+        return ",".join(
+            f"{axis}={low}" if low == high else f"{axis}={low}:{high}"
             for axis, (low, high) in zip(names, own, strict=True)
         )
 

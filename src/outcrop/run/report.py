@@ -234,15 +234,14 @@ class Report(Shown):
             yield f"note: {self.warning}"
         for name, (first, last) in self.not_finite.items():
             check = by_caller("--check-finite", "check_finite=True")
-            limit = by_caller("outcrop stencils", "oc.stencils.stable_limit")
+            limit = by_caller("outcrop stencils NAME for a built-in equation", "oc.stencils.stable_limit")
             yield (
                 f"note: {name} has NaN or infinity, found after steps {first} to {last}; the time step may be too "
                 f"large ({limit}), the equation may grow, or the input has such values ({check} tests the initial "
                 "values)"
             )
         if self.not_tested:
-            text = f"note: the stability was not tested: {self.not_tested}; see "
-            yield text + by_caller("outcrop stencils", "oc.stencils.stable_limit")
+            yield f"note: the stability was not tested: {self.not_tested}"
 
 
 def make_report(

@@ -50,7 +50,7 @@ from outcrop.run.disk.entries import PartEntry, StatesEntry, arrays_of
 from outcrop.run.disk.layout import PlaneLayout, make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
 from outcrop.run.disk.state import State
-from outcrop.run.inputs.initial import cache_within, constant_ranges, make_source, shape_of_files, values_by_name
+from outcrop.run.inputs.initial import cache_within, constant_ranges, named_source, shape_of_files, values_by_name
 from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.joint_plan import choose_cuts
 from outcrop.run.options import RunOptions
@@ -600,4 +600,4 @@ class Initial:
     def by_name(self, stencil: Stencil, shape: Shape) -> dict[str, InputArray]:
         """Return the initial values for a grid of `shape`. Raises InputError for values that do not fit this grid."""
         each = self._cache_bytes // max(1, len(self._given))
-        return {name: make_source(values, shape, each) for name, values in self._given.items()}
+        return {name: named_source(name, values, shape, each) for name, values in self._given.items()}

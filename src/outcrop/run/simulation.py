@@ -36,7 +36,7 @@ from outcrop.run.disk.state import State
 from outcrop.run.disk.values import FieldView, assign, own_rows, padded, require_fields, require_given
 from outcrop.run.engine import Prepared, prepare
 from outcrop.run.first_values import begin_run, replace_old
-from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, scan_finite
+from outcrop.run.inputs.initial import cache_within, checked_planes, named_source, scan_finite
 from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.joint_plan import require_machine_memory
 from outcrop.run.opening import needs_to_move, open_run, require_alone, take_parts
@@ -260,7 +260,7 @@ class Simulation(Described):
         require_given(self._description, self.stencil, self._setup.terms, values, is_new=self._setup.state is None)
         cache_bytes = cache_within(self.memory_bytes) // max(1, len(values))
         names = self._description.axis_names
-        sources = {name: make_source(one, self.shape, cache_bytes, names) for name, one in values.items()}
+        sources = {name: named_source(name, one, self.shape, cache_bytes, names) for name, one in values.items()}
         if self._setup.check_finite:
             for source in sources.values():
                 scan_finite(source, self._description.dtype, names)

@@ -16,12 +16,13 @@ import numpy as np
 
 from outcrop.axes import inside
 from outcrop.errors import InputError, by_caller
-from outcrop.language.library import extremes_of, limit_of, stability, stable_limit, why_unknown
+from outcrop.language.library import extremes_of, limit_of, stable_limit, why_unknown
+from outcrop.language.library.table import example_state, instability, missing_values
 from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
 from outcrop.language.stencil import Stencil
 from outcrop.run.disk.entries import static_fields
-from outcrop.run.disk.manifest import Description
+from outcrop.run.disk.manifest import Description, Manifest
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import FieldView
@@ -115,11 +116,25 @@ def growing(stencil: Stencil, state: State) -> str | None:
     return _judged(stencil, manifest, extremes.states)
 
 
-def untested(stencil: Stencil, manifest: Description) -> str:
-    """Return the reason why the stability of a run was not tested, or "" if it was tested."""
+def untested(stencil: Stencil, manifest: Manifest) -> str:
+    """Return the reason why the stability of a run was not tested, or "" if it was tested. If a user can test the
+    stability with values of the fields, the text contains a line of Python for this test."""
     # The values of the fields that are only read do not matter here, because they are known when a run begins.
     state = dict.fromkeys(static_fields(stencil), 1.0)
-    return why_unknown(stencil, manifest.parameters, [state], manifest.whole_shape)
+    why = why_unknown(stencil, manifest.parameters, [state], manifest.whole_shape)
+    missing = missing_values(stencil, manifest.parameters, [state]) if why else []
+    if not missing:
+        return why
+    defaults = {one.name: one.default for one in stencil.parameters}
+    changed = {name: value for name, value in manifest.parameters.items() if value != defaults.get(name)}
+    ends = {name: manifest.ranges[name][0] if name in manifest.ranges else 0.5 for name in state}
+    known = {**ends, **dict.fromkeys(missing, 0.5)}
+    shape = f", {manifest.whole_shape}" if stencil.positions else ""
+    test = "limit_text" if limit_of(stencil) else "stability"
+    call = f"print(oc.stencils.{test}(sim.stencil, {changed}, [{example_state(stencil, known)}]{shape}))"
+    opened = by_caller('import outcrop as oc; sim = oc.open("DIRECTORY"); ', "")
+    where = by_caller("run this line in Python with the directory of the run and with", "run this line with")
+    return f"{why}; to test it, {where} values that you expect: {opened}{call}"
 
 
 def watched(
@@ -177,4 +192,4 @@ def _cached(
     shape: tuple[int, ...],
 ) -> str | None:  # fmt: skip
     with np.errstate(all="ignore"):  # NumPy should not warn about divisions by 0, which occur in a field of zeros
-        return stability(stencil, dict(parameters), [dict(state) for state in states], shape)
+        return instability(stencil, dict(parameters), [dict(state) for state in states], shape)

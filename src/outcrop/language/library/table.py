@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from outcrop.axes import GridShape, axes_text, grid_shape
 from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.program import Load
+from outcrop.language.schema import as_number
 from outcrop.language.stability import (
     MAX_UNKNOWNS,
     Extremes,
@@ -375,7 +376,7 @@ def why_unknown(
     if stencil.signals and not has_slopes(stencil, values, {one.name: state.get(one.name, 0.5) for one, _ in storage}):
         return "a coefficient is a signal"
     if missing := [one.name for one, _ in storage if one.name not in state]:
-        return f"the equation is not linear, so a state needs a value for {', '.join(missing)}"
+        return f"the equation is not linear, so its stability depends on the values of {', '.join(missing)}"
     return "the equation has no derivative in this state"
 
 
@@ -383,7 +384,42 @@ def stability(
     stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: Sequence[int] | None = None
 ) -> str | None:
     """If a step is unstable with these parameters, return a line of text with the largest stable step. Return None if
-    the step is stable, or if the growth is unknown (`why_unknown`). `stable_limit` explains the arguments."""
+    the step is stable. `stable_limit` explains the arguments.
+
+    The result is also None if the growth is unknown, for example because a coefficient is a signal. `why_unknown`
+    returns "" for a step that was tested, and otherwise the reason. Raises InputError for unknown parameters, and if a
+    state has no value for a field that decides the stability."""
+    if missing := missing_values(stencil, values, states):
+        reason = why_unknown(stencil, values, states, shape)
+        example = example_state(stencil, dict.fromkeys(missing, 0.5))
+        raise InputError(f"the stability of {stencil.name} is unknown: {reason}; give states, for example [{example}]")
+    return instability(stencil, values, states, shape)
+
+
+def missing_values(stencil: Stencil, values: Mapping[str, float], states: Sequence[State]) -> list[str]:
+    """Return the names of the fields whose values decide the stability, but are not in one of `states`. Only read-only
+    fields can decide the stability of a linear equation."""
+    state = next((one for one in _states(stencil, states) if not has_slopes(stencil, values, one)), None)
+    if state is None or unknowns(stencil) > MAX_UNKNOWNS:
+        return []
+    storage = list(zip(stencil.fields, stencil.storage, strict=True))
+    if missing := [one.name for one, stored in storage if stored.is_static and one.name not in state]:
+        return missing
+    if stencil.signals and not has_slopes(stencil, values, {one.name: state.get(one.name, 0.5) for one, _ in storage}):
+        return []  # a coefficient is a signal, so no state helps
+    return [one.name for one, _ in storage if one.name not in state]
+
+
+def example_state(stencil: Stencil, known: State) -> str:
+    """Return the text of a state as a user writes it, with the fields and the values in `known`."""
+    names = [one.name for one in stencil.fields if one.name in known]
+    return "{" + ", ".join(f'"{name}": {known[name]:.6g}' for name in names) + "}"
+
+
+def instability(
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: Sequence[int] | None = None
+) -> str | None:
+    """Return the result of `stability`, or None if a state has no value for a field that decides the stability."""
     limit = limit_of(stencil)
     known = _states(stencil, states)
     time_step = limit.parameter if limit and _may_grow(stencil) else ""
@@ -414,6 +450,11 @@ def _states(stencil: Stencil, states: Sequence[State]) -> list[State]:
         raise InputError(f"states {shown(states)} must be a list of states, such as [{shown(states)}]")
     for name in (name for state in states for name in state if name not in names):
         raise InputError(f"{stencil.name} has no field {shown(name)}; its fields are {', '.join(sorted(names))}")
+    for name, value in ((name, value) for state in states for name, value in state.items()):
+        try:
+            as_number(value, name)
+        except InputError:
+            raise InputError(f"state: {name} must be one number for the whole grid, not {shown(value)}") from None
     return [{**(limit.state if limit else {}), **state} for state in states]
 
 

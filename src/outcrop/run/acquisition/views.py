@@ -319,6 +319,9 @@ class SnapshotViews(Mapping[str, SnapshotView]):
 
     def __getitem__(self, name: str) -> SnapshotView:
         if self._state is None or not isinstance(name, str) or name not in self._places:
+            of_group = [one for one in self._places if isinstance(name, str) and one.startswith(f"{name}/")]
+            if self._state is not None and of_group:
+                raise KeyError(f"the snapshots {shown(name)} have the keys {', '.join(map(repr, of_group))}")
             raise KeyError(f"there are no snapshots of {shown(name)}; there are: {', '.join(self._places) or 'none'}")
         if self._whole is not None:
             return self._whole(*self._places[name])

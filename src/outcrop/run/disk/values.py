@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcrop.axes import Shape, axes_text, inside
-from outcrop.errors import CorruptionError, InputError, by_caller
+from outcrop.errors import CorruptionError, InputError, by_caller, shown
 from outcrop.language.program import Program, evaluate
 from outcrop.language.static_terms import Terms, fields_of, parameters_of
 from outcrop.language.stencil import Stencil
@@ -265,7 +265,8 @@ class PlanesView(ABC):
         """Return `array[index]` as a new NumPy array. An index may contain whole numbers, slices and at most one `...`.
         Raises IndexError outside the grid, CorruptionError for damaged planes, and InputError without values."""
         z_index, rest = split_index(index, self.ndim)
-        planes = range(self.shape[0])[z_index]  # `range` accepts negative indices and raises IndexError
+        as_ranges((z_index, *rest), self.shape)  # raises IndexError outside the array
+        planes = range(self.shape[0])[z_index]  # `range` accepts negative indices
         one = isinstance(planes, int)
         wanted = range(planes, planes + 1) if isinstance(planes, int) else planes
         # The shape of the result is found by indexing an array whose cells need no memory.
@@ -407,6 +408,9 @@ def split_index(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, 
 def as_ranges(index: Sequence[int | slice], shape: Shape) -> tuple[list[range], tuple[int, ...]]:
     """Return the range of cells that an index selects along each axis, and the axes that the index removes. Raises
     IndexError outside the array."""
+    for axis, (one, n) in enumerate(zip(index, shape, strict=True)):
+        if isinstance(one, int) and not -n <= one < n:
+            raise IndexError(f"index {one} is outside the array: axis {axis} has the cells 0 to {n - 1}")
     found = [range(n)[one] for one, n in zip(index, shape, strict=True)]
     removed = tuple(axis for axis, one in enumerate(found) if isinstance(one, int))
     return [range(one, one + 1) if isinstance(one, int) else one for one in found], removed
@@ -415,5 +419,8 @@ def as_ranges(index: Sequence[int | slice], shape: Shape) -> tuple[list[range], 
 def _whole_number(part: Any) -> int:
     try:
         return int(part.__index__())
-    except AttributeError:
-        raise IndexError(f"a field is indexed by whole numbers, slices and ..., not by {part!r}") from None
+    except (AttributeError, TypeError):
+        raise IndexError(
+            f"a field is indexed by whole numbers, slices and ..., not by {shown(part)}; to use a mask or a list, "
+            "first read the planes as an array: sim['u'][...][mask]"
+        ) from None

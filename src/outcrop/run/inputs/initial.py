@@ -5,6 +5,7 @@ In this module, a plane of a grid with two axes is one row.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -94,10 +95,37 @@ def make_source(
     if isinstance(values, (str, os.PathLike)):
         return parse_source(str(as_path(values, "values")), shape, cache_bytes, names)
     if callable(values) and not hasattr(values, "shape"):
+        _require_two_arguments(values, shape)
         return InputArray("a function", shape, values)
     if np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0):
         return _constant(shape, values)
     return require_shape(open_values(values, "", cache_bytes), shape, is_option=False, names=names)
+
+
+def named_source(
+    name: str, values: object, shape: Shape, cache_bytes: int = CACHE_BYTES, names: Sequence[str] = ()
+) -> InputArray:
+    """Return the input array for values of the field `name`, like `make_source`. All messages begin with this name."""
+    try:
+        source = make_source(values, shape, cache_bytes, names)
+    except InputError as error:
+        raise type(error)(f"{name}: {error}") from error
+    return replace(source, name=f"{name}: {source.name}")
+
+
+def _require_two_arguments(function: Callable[..., object], shape: Shape) -> None:
+    """Raise InputError if a function of values cannot be called as function(z0, z1)."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions in C have no signature
+        return
+    try:
+        signature.bind(0, 1)
+    except TypeError:
+        what = {3: "the planes z0 to z1 - 1", 2: "the rows z0 to z1 - 1", 1: "all cells"}[len(shape)]
+        raise InputError(
+            f"the function has the arguments {signature}; it must be function(z0, z1), and return {what}"
+        ) from None
 
 
 def cache_within(memory_bytes: int) -> int:
