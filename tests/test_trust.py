@@ -294,6 +294,19 @@ def test_a_manifest_that_was_changed_by_chance_is_refused(tmp_path: Path) -> Non
         oc.open(where)
 
 
+def test_a_refused_run_does_not_change_the_requested_steps(tmp_path: Path) -> None:
+    """Checks that a command that is refused because of a damaged trace leaves a finished run finished."""
+    where = tmp_path / "run.oc"
+    make_run(where)
+    flip(".taps/trace-line")(where)
+    before = everything_below(where)
+    assert call(["resume", str(where), "-t", "20"]) == 2
+    assert oc.open(where).remaining_steps == 0 and everything_below(where) == before
+    with pytest.raises(CorruptionError, match="trace-line is damaged"):
+        oc.open(where, params={"h": 2.0}).run(20, progress="none")
+    assert everything_below(where) == before
+
+
 def test_truncated_traces_are_no_corruption_of_planes(tmp_path: Path) -> None:
     where = tmp_path / "run.oc"
     make_run(where)
