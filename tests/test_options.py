@@ -66,6 +66,20 @@ def test_a_file_is_the_same_run_as_words_and_keywords() -> None:
     assert json.loads(Path("other.oc/manifest.json").read_bytes())["parameters"] == {"c0": 0.1, "c1": 0.1}
 
 
+def test_a_time_step_on_the_command_line_replaces_the_one_in_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that --param dt and --set params.dt replace the option dt of a file. A file that gives both is refused."""
+    text = '[problem]\nstencil = "heat2_2d"\nshape = [8, 8]\nsteps = 2\ndt = 0.1\n'
+    Path("heat.toml").write_text(text)
+    assert call(["run", "heat.toml", "--param", "dt=0.05", "-d", "run.oc", "--memory", "16MiB", "--quiet"]) == 0
+    assert oc.open("run.oc").setup.description.parameters["dt"] == 0.05
+    words = ["run", "heat.toml", "--set", "params.dt=0.02,0.04", "-d", "set.oc", "--memory", "16MiB", "--quiet"]
+    assert call(words) == 0
+    assert oc.open("set-dt=0.04.oc").setup.description.parameters["dt"] == 0.04
+    Path("both.toml").write_text(text + "params = { dt = 0.2 }\n")
+    assert call(["run", "both.toml", "--param", "dt=0.05", "-d", "both.oc", "--memory", "16MiB"]) == 2
+    assert "are the same; give one of them" in capsys.readouterr().err
+
+
 def test_what_was_saved_runs_again_and_is_never_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", "heat7", "-n", "10", "8", "6", "-t", "3", "--init", "random:3", "-d", "first.oc", "--boundary"]
     assert call([*words, "x=periodic", "--memory", "16MiB", "--quiet", "--force", "--save", "saved.toml"]) == 0
