@@ -1,5 +1,6 @@
 """Check that each mistake on the command line gives a one-line message and exit code 2, and changes no file."""
 
+import fcntl
 import json
 import os
 import re
@@ -230,6 +231,21 @@ def test_a_run_is_only_replaced_by_force(capsys: pytest.CaptureFixture[str]) -> 
     assert tree(Path("run.oc")) == before
     assert call([*changed(t="2"), "--quiet", "--force"]) == 0
     assert oc.open("run.oc").step == 2
+
+
+def test_a_run_that_is_in_use_is_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that a new run in the directory of a run in progress is refused because the directory is in use. The
+    message must not offer to continue or to replace the run, because both are impossible now.
+    """
+    words = ["run", "heat7", "-n", "8", "8", "8", "-t", "2", "-d", str(tmp_path / "run.oc"), "--quiet"]
+    assert call(words) == 0
+    handle = os.open(tmp_path / "run.oc", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    assert call(words) == 2
+    os.close(handle)
+    said = capsys.readouterr().err
+    assert "run.oc is in use by another process" in said and "--force" not in said
+    assert call(words) == 2 and "replace it with --force" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
