@@ -81,6 +81,8 @@ def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"acoustic8_2d computes with h = 10; give params=\{'h': 5\}, too"):
         make(oc.stencils.acoustic(2), spacing=5.0)
+    with pytest.raises(InputError, match=r"'h': \.\.\.\}, too, the distance of 0\.01 km in the units of the other"):
+        make(oc.stencils.acoustic(2), spacing=0.01, units="km")
     with pytest.raises(InputError, match=r"spacing 2 along x .*dx = 10; .*'dx': 2"):
         make(oc.stencils.acoustic(2, equal_spacing=False), spacing=(10, 2))
     u, h = oc.Field("u"), oc.Parameter("h", 10.0)

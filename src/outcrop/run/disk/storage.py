@@ -249,9 +249,12 @@ class RunFolder(RunStorage):
         if self._opened is None:
             try:
                 self._opened = Directory.open(self.path)
-            except (FileNotFoundError, NotADirectoryError):
+            except FileNotFoundError:
                 refuse_url(self.path)
-                raise InputError(f"{self.path} holds no Outcrop run ({MANIFEST} is missing)") from None
+                raise InputError(f"{self.path} holds no Outcrop run: there is no such directory") from None
+            except NotADirectoryError:
+                refuse_url(self.path)
+                raise InputError(f"{self.path} holds no Outcrop run: it is not a directory") from None
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else error
                 raise InputError(f"{self.path} cannot be read: {reason}") from None
