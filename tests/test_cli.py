@@ -1,5 +1,6 @@
 """Check that each mistake on the command line gives a one-line message and exit code 2, and changes no file."""
 
+import fcntl
 import json
 import os
 import re
@@ -99,7 +100,9 @@ REFUSALS = {
     "init of another shape": (changed(init="small.npy"), r"small.npy.*\(9, 12, 20\).*-n 20 12 10"),
     "init with two axes": (changed(init="flat.npy", n=None), "flat.npy.*three axes"),
     "init complex": (changed(init="complex.npy"), "complex64.*real"),
-    "init of a field there is not": (changed(init="m=zeros"), "heat7 has no field 'm'.*u"),
+    "init of a field there is not": (changed(init="m=zeros"), r'init m=.zeros.: heat7 has no field \'m\'.*u'),
+    "steps that are not whole": (changed(t="1.5"), '-t 1.5: write a whole number; see outcrop run --help'),
+    "frames that are no number": (["plot", "x.npy", "--fps=fast"], '--fps fast: write a number; see outcrop plot'),
     "init given twice": ([*changed(init="zeros"), "--init", "u=zeros"], "u is given twice"),
     "init cut short": (changed(init="cut.npy"), "cut.npy.*short"),
     "init not an array": (changed(init="text.txt"), "text.txt"),
@@ -115,6 +118,8 @@ REFUSALS = {
     "report below a file": (changed(json="text.txt/report.json"), "text.txt/report.json.*Not a directory"),
     "plan budget too small": (["plan", *changed(memory="1KiB")[1:]], "at least \\d+ KiB"),
     "resume of nothing": (["resume", "gone"], "gone"),
+    "info of what is not there": (["info", "gone"], "gone holds no Outcrop run: there is no such directory"),
+    "info of a file": (["info", "text.txt"], "text.txt holds no Outcrop run: it is not a directory"),
     "info of something else": (["info", "foreign"], "foreign.*manifest"),
     "verify of nothing": (["verify", "gone"], "gone"),
     "plot of nothing": (["plot", "gone", "-o", "x.png"], "gone"),
@@ -230,6 +235,21 @@ def test_a_run_is_only_replaced_by_force(capsys: pytest.CaptureFixture[str]) -> 
     assert tree(Path("run.oc")) == before
     assert call([*changed(t="2"), "--quiet", "--force"]) == 0
     assert oc.open("run.oc").step == 2
+
+
+def test_a_run_that_is_in_use_is_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that a new run in the directory of a run in progress is refused because the directory is in use. The
+    message must not offer to continue or to replace the run, because both are impossible now.
+    """
+    words = ["run", "heat7", "-n", "8", "8", "8", "-t", "2", "-d", str(tmp_path / "run.oc"), "--quiet"]
+    assert call(words) == 0
+    handle = os.open(tmp_path / "run.oc", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    assert call(words) == 2
+    os.close(handle)
+    said = capsys.readouterr().err
+    assert "run.oc is in use by another process" in said and "--force" not in said
+    assert call(words) == 2 and "replace it with --force" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -11,6 +11,7 @@ import pytest
 import outcrop as oc
 from outcrop.cli.main import call
 from outcrop.errors import CorruptionError, InputError
+from outcrop.units import format_bytes
 
 xarray = pytest.importorskip("xarray")
 
@@ -143,3 +144,13 @@ def test_vtk_itself_reads_points(tmp_path: Path) -> None:
     reader.SetFileName(str(tmp_path / "a.vtp"))
     reader.Update()
     assert reader.GetOutput().GetNumberOfPoints() == 7
+
+
+def test_sizes_and_folders_of_vtk_files_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that `export` prints the size of a file of positions, and the folder with the images of a collection."""
+    make_run(tmp_path / "run.oc")
+    points, movie = str(tmp_path / "a.vtp"), str(tmp_path / "a.pvd")
+    assert call(["export", str(tmp_path / "run.oc"), "--vtk", points, "--traces"]) == 0
+    assert capsys.readouterr().out == f"{points}: {format_bytes(Path(points).stat().st_size)}\n"
+    assert call(["export", str(tmp_path / "run.oc"), "--vtk", movie, "--snapshots", "all"]) == 0
+    assert f"{movie}, with its images in {movie}.images: " in capsys.readouterr().out

@@ -66,6 +66,20 @@ def test_a_file_is_the_same_run_as_words_and_keywords() -> None:
     assert json.loads(Path("other.oc/manifest.json").read_bytes())["parameters"] == {"c0": 0.1, "c1": 0.1}
 
 
+def test_a_time_step_on_the_command_line_replaces_the_one_in_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that --param dt and --set params.dt replace the option dt of a file. A file that gives both is refused."""
+    text = '[problem]\nstencil = "heat2_2d"\nshape = [8, 8]\nsteps = 2\ndt = 0.1\n'
+    Path("heat.toml").write_text(text)
+    assert call(["run", "heat.toml", "--param", "dt=0.05", "-d", "run.oc", "--memory", "16MiB", "--quiet"]) == 0
+    assert oc.open("run.oc").setup.description.parameters["dt"] == 0.05
+    words = ["run", "heat.toml", "--set", "params.dt=0.02,0.04", "-d", "set.oc", "--memory", "16MiB", "--quiet"]
+    assert call(words) == 0
+    assert oc.open("set-dt=0.04.oc").setup.description.parameters["dt"] == 0.04
+    Path("both.toml").write_text(text + "params = { dt = 0.2 }\n")
+    assert call(["run", "both.toml", "--param", "dt=0.05", "-d", "both.oc", "--memory", "16MiB"]) == 2
+    assert "are the same; give one of them" in capsys.readouterr().err
+
+
 def test_what_was_saved_runs_again_and_is_never_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", "heat7", "-n", "10", "8", "6", "-t", "3", "--init", "random:3", "-d", "first.oc", "--boundary"]
     assert call([*words, "x=periodic", "--memory", "16MiB", "--quiet", "--force", "--save", "saved.toml"]) == 0
@@ -126,18 +140,19 @@ def test_points_and_values_come_from_files_too() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[problem]", "[problems]", r"\['problems'\] is unknown; there are \[problem\]"),
-        ("steps = 3", "step = 3", "problem.'step' is unknown; there are stencil, shape"),
+        ("[problem]", "[other]", r"\[other\] is unknown; there are \[problem\], \[resources\]"),
+        ("[problem]", "[problems]", r"\[problems\] is unknown; did you mean problem\?"),
+        ("steps = 3", "step = 3", r"problem\.step is unknown; did you mean steps\?"),
         ("steps = 3", "", "-t STEPS is missing"),
         ("steps = 3", "steps = 0", "steps 0 must be at least 1"),
-        ("steps = 3", 'memory = "1GiB"', "problem.'memory' is unknown"),
+        ("steps = 3", 'memory = "1GiB"', "problem.memory is unknown; there are stencil, shape"),
         ("bt = 2", "bt = 0", "bt 0 must be at least 1"),
-        ("bt = 2", "sizes = { bt = 2 }", "sizes.'sizes' is unknown"),
+        ("bt = 2", "sizes = { bt = 2 }", "sizes.sizes is unknown; there are"),
         ('stencil = "heat7"', "", "problem.stencil is missing"),
         ('directory = "run.oc"', "", "-d WHERE is missing"),
         ('directory = "run.oc"', 'directory = "run.oc"\nforce = true', "cannot be set in a file; give --force"),
         ('directory = "run.oc"', "snapshots = 3", "output.snapshots 3 must be a table"),
-        ('directory = "run.oc"', "norms = { often = 3 }", "output.norms.'often' is unknown; there are every"),
+        ('directory = "run.oc"', "norms = { often = 3 }", "output.norms.often is unknown; there are every"),
         ('directory = "run.oc"', "norms = { }", "output.norms.every is missing"),
         ("[problem]", "[problem", "is not TOML"),
         ("shape = [6, 8, 10]", "shape = [6, 8]", "three axes"),
@@ -266,3 +281,12 @@ def test_values_of_init_yield_to_those_that_are_assigned() -> None:
         np.save("wrong.npy", np.full((6, 8, 10), np.nan))
         oc.Simulation("heat7", directory="other.oc", init="wrong.npy", check_finite=True, steps=1).run()
     assert not Path("other.oc").exists()
+
+
+def test_a_missing_file_of_values_names_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that the error names the source whose file of values is missing, because a shot may have many sources."""
+    source = '[[problem.sources]]\nfield = "u"\npoints = [4, 4, 4]\nvalues = "missing.npy"\n'
+    shot = HEAT.replace("[resources]", f"{source}[resources]")
+    Path("shot.toml").write_text(shot)
+    assert call(["run", "shot.toml"]) == 2
+    assert "source 0: values: missing.npy is not a file" in capsys.readouterr().err

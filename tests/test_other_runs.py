@@ -270,3 +270,12 @@ def test_directories_of_a_sweep_are_different_and_valid() -> None:
     long = chosen_options(variants(given, [f"params.kappa={0.1:.130f},0.2"]))
     assert [Path(one.directory[0]).name for one in long] == ["run-0001.oc", "run-kappa=0.2.oc"]
     assert run_options(found[0].given).boundary == "x=periodic,z=mirror"
+
+
+def test_a_sweep_with_an_unstable_run_begins_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that the stability of all runs is tested before the first run, also if the model comes from a file."""
+    np.save("v.npy", np.linspace(1500, 3500, 16 * 16).reshape(16, 16))
+    words = ["run", "acoustic8_2d", "-n", "16", "16", "-t", "2", "--init", "v=v.npy", "--memory", "16MiB", "--quiet"]
+    assert call([*words, "-d", "run.oc", "--set", "params.dt=0.0008,0.005"]) == 2
+    assert "outcrop: dt = 0.005: dt=0.005 is unstable" in capsys.readouterr().err
+    assert not list(Path().glob("*.oc"))

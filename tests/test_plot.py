@@ -367,3 +367,20 @@ def test_pictures_of_sparse_cells_read_only_their_rows(
     else:
         with pytest.raises(oc.errors.CorruptionError):
             sim["u"].sample(index)
+
+
+def test_an_array_in_a_file_can_be_named(
+    tmp_path: Path, drawn: list[Figure], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that `plot` accepts the names of arrays that its own messages and `--init` offer."""
+    u, v = np.zeros((4, 6, 8), np.float32), np.arange(192.0, dtype=np.float32).reshape(4, 6, 8)
+    np.savez(tmp_path / "all.npz", u=u, v=v)
+    assert plot(tmp_path / "all.npz", tmp_path) == 2
+    offered = f"{tmp_path / 'all.npz'}:v"
+    assert "name one as" in capsys.readouterr().err and call(["plot", offered, "-o", str(tmp_path / "v.png")]) == 0
+    v.tofile(tmp_path / "v.bin")
+    raw = f"raw:{tmp_path / 'v.bin'}:float32:8,6,4"
+    assert call(["plot", raw, "--slice", "y=2", "-o", str(tmp_path / "w.png")]) == 0
+    np.testing.assert_array_equal(images(drawn[1])[0].get_array(), v[:, 2])
+    assert call(["plot", offered, "--field", "u", "-o", str(tmp_path / "v.png")]) == 2
+    assert "is not a run" in capsys.readouterr().err

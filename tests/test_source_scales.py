@@ -289,6 +289,7 @@ def test_a_scale_can_be_a_text(text: str, expression: object, tmp_path: Path) ->
     [
         ("dt * w", "'w' is unknown; there are numbers, .* the names dt, h, v, and the functions sqrt"),
         ("dt * u", "'u' is unknown"),
+        ("dt^2 * v**2", r"\^ is not a power; write 'dt\*\*2 \* v"),
         ("v[1, 0]", r"'v\[1, 0\]': only offset 0 is possible, so write v or v\[0, 0\]"),
         ("v[0, 0, 0]", r"'v\[0, 0, 0\]': only offset 0 is possible"),
         ("__import__('os')", "is unknown"),

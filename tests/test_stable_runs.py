@@ -81,6 +81,8 @@ def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"acoustic8_2d computes with h = 10; give params=\{'h': 5\}, too"):
         make(oc.stencils.acoustic(2), spacing=5.0)
+    with pytest.raises(InputError, match=r"'h': \.\.\.\}, too, the distance of 0\.01 km in the units of the other"):
+        make(oc.stencils.acoustic(2), spacing=0.01, units="km")
     with pytest.raises(InputError, match=r"spacing 2 along x .*dx = 10; .*'dx': 2"):
         make(oc.stencils.acoustic(2, equal_spacing=False), spacing=(10, 2))
     u, h = oc.Field("u"), oc.Parameter("h", 10.0)
@@ -240,3 +242,21 @@ def test_a_run_from_a_larger_machine_can_be_read(tmp_path: Path, monkeypatch: py
     with pytest.raises(InputError, match="memory 64 MiB is more than the 32 MiB"):
         sim.run(2)
     assert oc.open(tmp_path / "run.oc", memory="16MiB").run(2).step == 4
+
+
+@pytest.mark.parametrize("dt", [0.005, 0.003])
+def test_the_message_names_the_limit_for_all_values(dt: float, tmp_path: Path) -> None:
+    """Checks that the largest stable step in the message is stable for the fastest value of the model, even if slower
+    values are also unstable with the step of the run.
+    """
+    shape = (20, 24)
+    v = np.linspace(1500, 3500, 20)[:, None] * np.ones((1, 24))
+    stencil = oc.stencils.acoustic(2, order=8, sponge=True)
+    damp = oc.stencils.sponge(shape, 4, velocity=3500.0, spacing=H)
+    sim = oc.Simulation(stencil, shape, directory=tmp_path / "run.oc", memory="1MiB", dt=dt)
+    limit = oc.stencils.stable_limit(stencil, {}, [{"v": 3500.0, "damp": 0.0}])
+    assert limit is not None
+    with pytest.raises(InputError, match=rf"dt={dt} is unstable.*the largest stable one is {str(limit)[:6]}"):
+        sim.assign({"v": v, "damp": damp})
+        sim.run(1)
+    assert not (tmp_path / "run.oc").exists()

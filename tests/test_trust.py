@@ -153,6 +153,27 @@ def test_repair_mends_links_and_keeps_damaged_records(tmp_path: Path, capsys: py
     assert call(["verify", "--repair", str(where)]) == 2
 
 
+def test_verify_goes_on_after_missing_and_truncated_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that `verify` prints a line for each missing or truncated file, and also tests all other files."""
+    where = tmp_path / "run.oc"
+    make_run(where, tmp_path / "more")
+    (where / "v/c/0/0/0").unlink()
+    current = os.readlink(where / "u")
+    os.truncate(where / current / "c/0/0/0", 100)
+    os.truncate(where / ".taps/source-0", 8)
+    (where / ".taps/snapshots-u").unlink()
+    flip(f"{current}/c/1/0/0")(where)
+    flip(".taps/trace-line")(where)
+    before = everything_below(tmp_path)
+    assert call(["verify", str(where)]) == 2
+    out, error = capsys.readouterr()
+    lines = out.splitlines()
+    for text in ("v/c/0/0/0 cannot be used: No such file", "c/0/0/0 has 100 bytes, not", "source-0 has 8 bytes, but",
+                 "snapshots-u is missing", "plane 6 is damaged", "trace-line is damaged"):  # fmt: skip
+        assert sum(text in line for line in lines) == 1, (text, lines)
+    assert len(lines) == 6 and "4 files cannot be used, and 2 of " in error and everything_below(tmp_path) == before
+
+
 def test_reading_changes_nothing(tmp_path: Path) -> None:
     """Checks that reads change no file, not even a file that a crash has left incomplete."""
     where = tmp_path / "run.oc"
@@ -292,6 +313,19 @@ def test_a_manifest_that_was_changed_by_chance_is_refused(tmp_path: Path) -> Non
     path.write_text(path.read_text().replace('"step": 8,', '"step": 9,'))
     with pytest.raises(InputError, match="checksum mismatch"):
         oc.open(where)
+
+
+def test_a_refused_run_does_not_change_the_requested_steps(tmp_path: Path) -> None:
+    """Checks that a command that is refused because of a damaged trace leaves a finished run finished."""
+    where = tmp_path / "run.oc"
+    make_run(where)
+    flip(".taps/trace-line")(where)
+    before = everything_below(where)
+    assert call(["resume", str(where), "-t", "20"]) == 2
+    assert oc.open(where).remaining_steps == 0 and everything_below(where) == before
+    with pytest.raises(CorruptionError, match="trace-line is damaged"):
+        oc.open(where, params={"h": 2.0}).run(20, progress="none")
+    assert everything_below(where) == before
 
 
 def test_truncated_traces_are_no_corruption_of_planes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated
 
@@ -109,6 +110,23 @@ def invoke(arguments: list[str]) -> int:
     if result == INTERRUPTED:
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
+
+
+def usage_text(error: Exception, arguments: list[str]) -> str:
+    """Return the message of a UsageProblem without a full stop at its end. The message about a number that cannot be
+    read names the value: the text of Typer depends on its version, and may not contain the value."""
+    text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+    found = re.search("valid (integer|number|float)", text)
+    names = getattr(getattr(error, "param", None), "opts", [])
+    if found is None or not names:
+        return text
+    right = "a whole number" if found[1] == "integer" else "a number"
+    given = [(name, value) for word, value in zip(arguments, [*arguments[1:], ""], strict=True)
+             for name in names if word == name]  # fmt: skip
+    given += [(name, word[len(name) :].lstrip("=")) for word in arguments for name in names
+              if word.startswith(name) and word != name]  # fmt: skip
+    written = [f"{name} {value}" for name, value in given] or [names[0]]
+    return f"{written[-1]}: write {right}"
 
 
 def help_command(error: Exception) -> str:

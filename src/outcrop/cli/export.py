@@ -77,7 +77,8 @@ def export(
         print(f"{target}: a view of {where}, which must stay where it is; --copy writes a copy")
     else:
         reason = f"; a copy, because {done.why_copy}" if done.why_copy else ""
-        print(f"{target}: {format_bytes(done.nbytes)}{reason}")
+        images = f", with its images in {done.images}" if done.images else ""
+        print(f"{target}{images}: {format_bytes(done.nbytes)}{reason}")
 
 
 @contextmanager

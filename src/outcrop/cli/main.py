@@ -61,12 +61,13 @@ def call(arguments: list[str]) -> int:
 def _call(arguments: list[str]) -> int:
     try:
         _check_words(arguments)
-        from outcrop.cli.app import UsageProblem, help_command, invoke  # a Ctrl-C during this import is also handled
+        # a Ctrl-C during this import is also handled
+        from outcrop.cli.app import UsageProblem, help_command, invoke, usage_text
 
         try:
             return invoke(arguments)
         except UsageProblem as error:
-            message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+            message = usage_text(error, arguments)
             see = " See" if message.endswith("?") else "; see"
             return _print_error(f"{message}{see} {help_command(error)}", FAILED)
     except InterruptedRun as error:

@@ -230,7 +230,10 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
     if "shape" in words:
         words["shape"] = parse_size(words["shape"], stencil)
     if "params" in words:
-        words["params"] = {**options.get("params", {}), **parse_parameters(words["params"])}
+        in_file, given_here = options.get("params", {}), parse_parameters(words["params"])
+        if "dt" in given_here and "dt" not in in_file:
+            options.pop("dt", None)  # the file may give the same value as `dt`, and the command line replaces it
+        words["params"] = {**in_file, **given_here}
     if "init" in words:
         words["init"] = {**values_by_name(options.get("init"), stencil), **values_by_name(words["init"], stencil)}
     options = {**options, **words}

@@ -113,12 +113,14 @@ def _run_sweep(
     every = sweeps.chosen_options(found)
     # With --continue, a directory may hold a run. `force` only makes the check accept this run.
     simulations, there = [], []
+    known_ranges: sweeps.Ranges = {}
     for variant, chosen in zip(found, every, strict=True):
         with sweeps.naming(variant):
             one = Simulation(replace(chosen, force=True) if go_on else chosen)
             known = sweeps.reopened(one) if go_on else None
             if known is None:
                 one.require_fields(one.initial_values)
+                sweeps.require_stable(one, chosen, known_ranges)
         simulations.append(one)
         there.append(known)
     output, rows, reports = RunOutput(quiet), [], []

@@ -88,19 +88,26 @@ class Subject:
 
 def open_subject(where: Path, field: str | None, snapshots: str | None) -> Subject:
     """Return the subject in the file or run `where`: the snapshots with the name `snapshots`, or the committed values
-    of `field`. If neither name is given, the subject is the first field. Raises InputError for unknown names."""
+    of `field`. If neither name is given, the subject is the first field. `where` may also name an array in a file, such
+    as model.nc:vp. Raises InputError for unknown names."""
     from outcrop.axes import NAMES
+    from outcrop.run.inputs.formats import names_array
     from outcrop.run.inputs.initial import InputView, parse_source
     from outcrop.run.opening import open_run
     from outcrop.run.places import may_hold_run
     from outcrop.run.ranks.whole import holds_parts
     from outcrop.run.simulation import Simulation
 
+    text = ""
+    if is_there(where):
+        text = "" if may_hold_run(where) or holds_parts(where) else str(where.absolute())
+    elif names_array(str(where)):
+        text = str(where)
     for option, name in (("--field", field), ("--snapshots", snapshots)):
-        if name is not None and is_there(where) and not may_hold_run(where) and not holds_parts(where):
+        if name is not None and text:
             raise InputError(f"{option} {name}: {where} is not a run, and has no fields; leave it out")
-    if is_there(where) and not may_hold_run(where) and not holds_parts(where):
-        values = InputView(parse_source(str(where.absolute()), None))
+    if text:
+        values = InputView(parse_source(text, None))
         axes = tuple(Axis(name, n) for name, n in zip(NAMES[values.ndim], values.shape, strict=True))
         return Subject("value", axes, values.dtype.name, [SubjectFrame(where.name, 0, values.sample)])
     if field is not None and snapshots is not None:

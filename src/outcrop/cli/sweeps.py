@@ -148,6 +148,37 @@ def _derived(directory: Any, name: str) -> list[str]:
     return [str(path.with_name(f"{path.stem}-{name}{path.suffix}")) for path in paths]
 
 
+Ranges = dict[str, tuple[float, float]]
+"""A dictionary with the minimum and the maximum of initial values. The key is the text of these values."""
+
+
+def require_stable(simulation: Simulation, chosen: RunOptions, known: Ranges) -> None:
+    """Raise InputError if waves certainly grow in a new run of a sweep. The values of the fields that are only read are
+    read once for all runs: `known` keeps their minimum and maximum for the next runs."""
+    import numpy as np
+
+    from outcrop.axes import grid_shape
+    from outcrop.run.inputs.initial import checked_planes, values_by_name
+    from outcrop.run.inputs.input_array import plane_groups
+    from outcrop.run.stable import refuse_unstable
+
+    description, texts = simulation.setup.description, values_by_name(chosen.init, simulation.stencil)
+    ranges = {}
+    for name in (entry.name for entry in description.given if entry.name in simulation.initial_values):
+        array = simulation.initial_values[name]
+        key = f"{texts[name]!r} {array.shape} {description.dtype}"
+        if key not in known:
+            low, high, planes = np.inf, -np.inf, checked_planes(array, description.dtype, check_finite=False)
+            for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8):
+                block = planes(z0, z1)
+                # NumPy's functions return NaN if one of the values is NaN
+                low, high = np.minimum(low, block.min()), np.maximum(high, block.max())
+            known[key] = float(low), float(high)
+        ranges[name] = known[key]
+    if ranges:
+        refuse_unstable(simulation.stencil, description, ranges)
+
+
 def reopened(simulation: Simulation) -> Simulation | None:
     """Return the run on disk in the directory of a new run, or None if there is no run with values. Raises InputError
     if the run on disk is another run."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from outcrop.errors import CorruptionError
+from outcrop.units import counted
 
 if TYPE_CHECKING:
     from outcrop.run.disk.verify import Findings
@@ -29,7 +30,7 @@ def verify(
     the checksums of the states of the forward run that the adjoint run will read. Nothing is changed without --repair.
     """
     from outcrop.run.disk.verify import find_damage, repair
-    from outcrop.run.places import open_state
+    from outcrop.run.places import check_files, open_state
     from outcrop.run.ranks.whole import holds_parts
     from outcrop.run.replay import damaged_states
 
@@ -38,7 +39,9 @@ def verify(
         return
     for line in repair(open_state(where, check=False)) if mend else ():
         print(line)
-    state = open_state(where)
+    state = open_state(where, check=False)
+    if not state.has_values:
+        check_files(state)
     found = find_damage(state)
     in_states, states_checked = damaged_states(state)
     more = ""
@@ -53,8 +56,10 @@ def _tell(
     """Print the result of a verification. Raises CorruptionError if something is wrong."""
     for line in (*found.damage, *in_states, *found.untidy):
         print(line)
-    if wrong := len(found.damage) + len(in_states):
-        raise CorruptionError(f"{where}: {wrong} of {found.checked + states_checked} checksums are wrong")
+    if found.damage or in_states:
+        wrong = len(found.damage) - found.lost + len(in_states)
+        files = f"{counted(found.lost, 'file')} cannot be used, and " if found.lost else ""
+        raise CorruptionError(f"{where}: {files}{wrong} of {found.checked + states_checked} checksums are wrong")
     if found.untidy:
         raise CorruptionError(f"{where}: all {found.checked} checksums are right, but {len(found.untidy)} links or "
                               f"metadata files are not; repair them with: outcrop verify --repair {where}")  # fmt: skip
@@ -73,7 +78,7 @@ def _verify_parts(where: Path, mend: bool) -> Findings:
     places = find_parts([where])
     for line in (line for place in places for line in repair(open_state(place, check=False))) if mend else ():
         print(line)
-    states = [open_state(place) for place in places]
+    states = [open_state(place, check=False) for place in places]
     found = [find_damage(state) for state in states]
     first = AllParts(states).states[0].manifest
     group, untidy = group_of(where, first), [line for one in found for line in one.untidy]
@@ -83,4 +88,5 @@ def _verify_parts(where: Path, mend: bool) -> Findings:
             print("\n".join(f"{line}: mended" for line in wrong))
         untidy += group.untidy(first)
     damage = [line for one in found for line in one.damage]
-    return Findings(damage, untidy, sum(one.checked for one in found), first.step)
+    checked, lost = (sum(getattr(one, name) for one in found) for name in ("checked", "lost"))
+    return Findings(damage, untidy, checked, first.step, lost)

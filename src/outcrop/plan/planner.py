@@ -175,7 +175,7 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
 def find_scheme(name: str) -> Scheme:
     """Return the scheme with this name. Raises InputError for an unknown name. The message lists the known names."""
     if ALIASES.get(name, name) not in EVERY_SCHEME:
-        raise InputError(f"scheme {name!r} is unknown; there are auto, {', '.join([*EVERY_SCHEME, *ALIASES])}")
+        raise InputError(f"scheme {name!r} is unknown; there are auto, {', '.join(EVERY_SCHEME)}")
     return EVERY_SCHEME[ALIASES.get(name, name)]
 
 

@@ -305,7 +305,7 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
     if is_built_in(stencil) and grid.parameters.get("dt") == 0:
         raise InputError("dt = 0 is not a time step; give another value")
     if options.spacing is not None and grid.coordinates is not None and is_built_in(stencil):
-        _require_own_spacing(stencil, options.params or {}, grid.coordinates.spacing)
+        _require_own_spacing(stencil, options.params or {}, grid.coordinates.spacing, options.units)
     require_exact_positions(stencil, grid.dtype, grid_shape(own))
     stencil.require_boxes(own)
     signals = {} if options.signals is None else options.signals
@@ -321,19 +321,20 @@ def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions |
     """Return the acquisition that the options describe, together with the sources and receivers in `more`. If the
     options name .npy files with points or values, the function reads these files."""
 
-    def with_values(several: Any) -> Any:
+    def with_values(kind: str, several: Any) -> Any:
         if not isinstance(several, (list, tuple)):
             return several  # the function `define` refuses wrong values
         return [
-            replace(one, **{name: _values(name, getattr(one, name)) for name in ("points", "values")
-                            if isinstance(getattr(one, name, None), (str, Path))})
+            replace(one, **{name: _values(f"{kind} {number}: {name}", getattr(one, name)) for name in
+                            ("points", "values") if isinstance(getattr(one, name, None), (str, Path))})
             if hasattr(one, "points") else one
-            for one in several
+            for number, one in enumerate(several)
         ]  # fmt: skip
 
     return define(
-        grid, with_values(options.sources), with_values(options.receivers), options.snapshots, options.norms, more
-    )
+        grid, with_values("source", options.sources), with_values("receivers", options.receivers), options.snapshots,
+        options.norms, more,
+    )  # fmt: skip
 
 
 def _values(name: str, given: Any) -> Any:
@@ -352,7 +353,9 @@ def _values(name: str, given: Any) -> Any:
         raise InputError(f"{name}: {path} cannot be read as .npy ({' '.join(str(error).split())[:200]})") from None
 
 
-def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing: Sequence[float]) -> None:
+def _require_own_spacing(
+    stencil: Stencil, params: Mapping[str, float], spacing: Sequence[float], units: str | None
+) -> None:
     """Raise InputError when a built-in stencil uses its default distance between cells, but `spacing` is different from
     this distance. A distance that the user has given is not compared with `spacing`, because the distance and `spacing`
     may have different units."""
@@ -360,10 +363,13 @@ def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing:
     for axis, step in zip(NAMES[stencil.ndim], spacing, strict=True):
         name = "h" if "h" in defaults else f"d{axis}"
         if name not in params and defaults.get(name, step) != step:
+            given = by_caller(f"--param {name}={step:g}", f"params={{{name!r}: {step:g}}}")
+            if units:  # the units of the equation may be different
+                given = by_caller(f"--param {name}=...", f"params={{{name!r}: ...}}")
+            remedy = f", the distance of {step:g} {units} in the units of the other parameters" if units else ""
             raise InputError(
                 f"spacing {step:g} along {axis} affects only the coordinates, and {stencil.name} computes with "
-                f"{name} = {defaults[name]:g}; give "
-                + by_caller(f"--param {name}={step:g}", f"params={{{name!r}: {step:g}}}") + ", too"
+                f"{name} = {defaults[name]:g}; give {given}, too{remedy}"
             )
 
 

@@ -213,7 +213,8 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
     fits = budget_bytes >= smallest_budget_bytes(problem, scheme, given)
     work = work_per_update(stencil)
     worth = fits and problem.cells * problem.levels * work >= WORTH_MEASURING_UPDATES
-    with part_of_stage(MEASURING_DISK if may_write and worth else "planning"):
+    is_disk_measured = may_write and worth and problem.grid_bytes >= measure.MIN_GRID_BYTES
+    with part_of_stage(MEASURING_DISK if is_disk_measured else "planning"):
         machine = machine_for(settings, setup.directories, problem, budget_bytes, may_write and worth, setup.group)
     if problem.histories and settings.io == "mmap":
         raise InputError("io mmap cannot read the states of another run; choose another io")

@@ -197,8 +197,8 @@ class RunOptions:
             "output", "directory or block device of the run; repeat the option to use several", ("-d", "--directory"),
             "WHERE",
             details="A missing directory is created, with its parents. If you give several directories, the planes are "
-            "distributed over them. With `--raw-device`, WHERE is a [block device](../how-to/raw-device.md). In Python "
-            "the default is `run.oc`.",
+            "distributed over them. With `--raw-device`, WHERE is a [block device](../how-to/raw-device.md).",
+            default="none on the command line; `run.oc` in Python",
         ),
     ] = "run.oc"
     memory: Annotated[

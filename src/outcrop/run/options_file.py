@@ -40,14 +40,16 @@ _NESTED: dict[str, type] = {"sources": Source, "receivers": Receivers, "snapshot
 def read_options(name: str) -> dict[str, Any]:
     """Return the options in a file as keywords of `RunOptions`. Raises InputError for unknown keys and for files that
     are not TOML. The function `set_up` checks the values later."""
-    from outcrop.tiers.declarations import parse_table, read_text
+    from outcrop.language.library.table import did_you_mean
+    from outcrop.tiers.declarations import parse_table, read_text, shown_key
 
     table = parse_table(read_text(Path(name), name), name)
     known, found = option_table(), dict[str, Any]()
     for group in table.values:
         if group not in GROUPS:
             there = ", ".join(f"[{one}]" for one in GROUPS)
-            raise InputError(f"{name}: [{shown(group)}] is unknown; there are {there}")
+            meant = did_you_mean(group, list(GROUPS)) or f"; there are {there}"
+            raise InputError(f"{name}: [{shown_key(group)}] is unknown{meant}")
         values = table.table(group).values
         for key, value in values.items():
             if group == "sizes" and key in SIZES:
@@ -57,7 +59,8 @@ def read_options(name: str) -> dict[str, Any]:
             if option is None or option.group != group or key == "sizes":
                 keys = [one for one, other in known.items() if other.group == group and other.in_files]
                 keys = [*(one for one in keys if one != "sizes"), *(SIZES if group == "sizes" else ())]
-                raise InputError(f"{name}: {group}.{shown(key)} is unknown; there are {', '.join(keys)}")
+                meant = did_you_mean(key, keys) or f"; there are {', '.join(keys)}"
+                raise InputError(f"{name}: {group}.{shown_key(key)} is unknown{meant}")
             if not option.in_files:
                 given = option.flags[0] if option.flags else f"{key}= in Python"
                 raise InputError(f"{name}: {group}.{key} cannot be set in a file; give {given} yourself")
@@ -77,9 +80,13 @@ def _nested(place: str, key: str, value: Any) -> Any:
 def _object(place: str, kind: type, table: Any) -> Any:
     if not isinstance(table, Mapping):
         raise InputError(f"{place} {shown(table)} must be a table")
+    from outcrop.language.library.table import did_you_mean
+    from outcrop.tiers.declarations import shown_key
+
     known = {one.name: one for one in fields(kind)}
     if unknown := [key for key in table if key not in known]:
-        raise InputError(f"{place}.{shown(unknown[0])} is unknown; there are {', '.join(known)}")
+        meant = did_you_mean(unknown[0], list(known)) or f"; there are {', '.join(known)}"
+        raise InputError(f"{place}.{shown_key(unknown[0])} is unknown{meant}")
     needed = [name for name, one in known.items() if one.default is MISSING]
     if missing := [name for name in needed if name not in table]:
         raise InputError(f"{place}.{missing[0]} is missing")

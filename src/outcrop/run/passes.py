@@ -29,6 +29,7 @@ from outcrop.run.acquisition.history import StateFiles
 from outcrop.run.acquisition.parts import PartRows
 from outcrop.run.acquisition.recorder import Recorder, require_space
 from outcrop.run.acquisition.views import Traces, new_snapshots
+from outcrop.run.disk.acquisition_files import check_records
 from outcrop.run.disk.manifest import Manifest, resume_command
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import complete, compute, require_fields
@@ -71,15 +72,11 @@ def execute(
             refuse_unstable_run(stencil, state)
             if state.manifest.own_taps:
                 require_space(state.records, state.manifest, last_step)
-            # an adjoint run is finished only when it has gone back to the first step of its forward run
-            target_step = max(last_step, description.max_step)
-            (first_row, end_row), (first_plane, end_plane) = problem.own_rows, problem.own_planes
-            # planes and rows of a fixed rim are not counted, because they are not updated
-            step_cells = (end_plane - first_plane) * (end_row - first_row) * problem.shape[2]
-            state.change(
-                target_step=target_step, settings=description.settings, signals=description.signals,
-                parameters=description.parameters, pace=new_pace(prepared.plan, first_step, step_cells),
-            )  # fmt: skip
+            if has_changed:
+                if state.manifest.taps:
+                    check_records(state.records, state.manifest)
+                # computed fields and the scales of sources are evaluated with the new parameters
+                state.change(parameters=description.parameters)
             compute(state, stencil, setup.terms, description.parameters, description.settings)
             if has_changed:
                 state.repair(state.manifest.sums)  # readers of Zarr find the parameters in the metadata
@@ -89,6 +86,18 @@ def execute(
             names = [one.name for one in setup.kernel_stencil.fields]
             recorder = Recorder(state, names, description.settings.io, peers, updated)
             engine = stack.enter_context(_engine(setup, state, prepared, links))
+            # an adjoint run is finished only when it has gone back to the first step of its forward run
+            target_step = max(last_step, description.max_step)
+            (first_row, end_row), (first_plane, end_plane) = problem.own_rows, problem.own_planes
+            # planes and rows of a fixed rim are not counted, because they are not updated
+            step_cells = (end_plane - first_plane) * (end_row - first_row) * problem.shape[2]
+        with together(group):
+            # The requested steps are stored after the last check of all ranks, because a command that is refused must
+            # not change the steps of a run.
+            state.change(
+                target_step=target_step, settings=description.settings, signals=description.signals,
+                pace=new_pace(prepared.plan, first_step, step_cells),
+            )  # fmt: skip
         _log_start(state, prepared, engine)
         runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot, group)
         seconds_setup = time.perf_counter() - start

@@ -42,7 +42,7 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
 
     For several such fields, growth is certain under two conditions. First, the minimum or the maximum of one field is
     unstable in combination with all extremes of the other fields. Second, all these combinations have the same largest
-    stable step."""
+    stable step. The message names the largest step that is stable for all values."""
     if manifest.unstable:
         return
     names = _judged_fields(stencil, manifest)
@@ -57,13 +57,21 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
         return
     if len(names) < 2:
         raise _refusal(text)
+    certain: list[Uniform] = []
     for name in names:
         for value in ranges[name]:
             with_it = [state for state in ends if state[name] == value]
             texts = [_judged(stencil, manifest, [state]) for state in with_it]
-            shape = manifest.whole_shape
-            if all(texts) and _agree([stable_limit(stencil, manifest.parameters, [one], shape) for one in with_it]):
-                raise _refusal(str(_judged(stencil, manifest, with_it)))
+            if all(texts) and _agree([_limit(stencil, manifest, [one]) for one in with_it]):
+                certain += with_it
+    # The message names the limit of the certain states. If other combinations may have another limit, the message must
+    # wait for the test of all cells (`refuse_unstable_run`), which finds the limit for all values.
+    if certain and _agree([_limit(stencil, manifest, certain), _limit(stencil, manifest, ends)]):
+        raise _refusal(str(_judged(stencil, manifest, certain)))
+
+
+def _limit(stencil: Stencil, manifest: Description, states: Sequence[Uniform]) -> float | None:
+    return stable_limit(stencil, manifest.parameters, states, manifest.whole_shape)
 
 
 def refuse_unstable_plan(

@@ -299,7 +299,7 @@ class Table:
     def table(self, key: str) -> Table:
         if not isinstance(values := self._get(key, "a table"), dict):
             raise self.wrong(key, f"a table: write [{key}]")
-        return Table(self._file, f"{self._place}{_key(key)}.", values)
+        return Table(self._file, f"{self._place}{shown_key(key)}.", values)
 
     def count(self, key: str) -> int:
         """Return the value of a key, which must be a whole number of at least 1."""
@@ -361,10 +361,10 @@ class Table:
         for key in self.values:
             if key not in self._known:
                 known = ", ".join(self._known)
-                raise InputError(f"{self._file}: {self._place}{_key(key)} is unknown; there are {known}")
+                raise InputError(f"{self._file}: {self._place}{shown_key(key)} is unknown; there are {known}")
 
     def wrong(self, key: str, right: str) -> InputError:
-        return InputError(f"{self._file}: {self._place}{_key(key)} = {_shown(self.values[key])} must be {right}")
+        return InputError(f"{self._file}: {self._place}{shown_key(key)} = {_shown(self.values[key])} must be {right}")
 
     def _get(self, key: str, right: str) -> Any:
         self._known.append(key)
@@ -382,7 +382,7 @@ class Table:
         return float(value)
 
 
-def _key(key: str) -> str:
+def shown_key(key: str) -> str:
     """Return a key in the form that error messages show. The key has quotes if TOML needs quotes."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", key) else _shown(key)
 

@@ -248,6 +248,8 @@ def _read_factor(text: str, parameters: Sequence[str], fields: Sequence[str], nd
     def refused(node: ast.AST) -> InputError:
         part = ast.get_source_segment(text, node) or text
         there = ", ".join([*parameters, *fields]) or "none"
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
+            return InputError(f"^ is not a power; write {shown(part.replace('^', '**'))}")
         return InputError(f"{shown(part)} is unknown; there are numbers, + - * / ** ( ), the names {there}, and the "
                           f"functions {', '.join(_FUNCTIONS)}")  # fmt: skip
 

@@ -103,13 +103,17 @@ class Device(RunStorage):
         return [shares[shard % len(devices)][entry.name, copy, shard] for shard in range(shards)]
 
     def check(self, manifest: Manifest) -> None:
+        self.lost_shards(manifest)
+        if manifest.records:
+            check_sizes(self.records(manifest), manifest)
+
+    def lost_shards(self, manifest: Manifest) -> dict[str, str]:
         for index, path in enumerate([self.path, *self._others(manifest)]):
             with opened(path, os.O_RDONLY) as handle:
                 size = device_use.size_of(handle)
             if size < (needed := needed_bytes(manifest, index)):
                 raise StorageError(f"{path} has {size} bytes, but needs {needed}")
-        if manifest.records:
-            check_sizes(self.records(manifest), manifest)
+        return {}
 
     def records(self, manifest: Manifest) -> Directory:
         """Return the folder of records. Raises StorageError if its MEMBER file does not name this run."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -94,16 +94,29 @@ def check_records(directory: Directory, manifest: Manifest) -> None:
 
 def check_sizes(directory: Directory, manifest: Manifest) -> None:
     """Raise StorageError when a file in ACQUISITION is missing or too short."""
+    for text in lost_records(directory, manifest).values():
+        raise StorageError(text)
+
+
+def lost_records(directory: Directory, manifest: Manifest) -> dict[str, str]:
+    """Return a message for each file in ACQUISITION that is missing or too short. The keys are the names of the files.
+    """
+    found = {}
     for name, count in _valid_bytes(manifest).items():
         path = directory.path / ACQUISITION / name
         rows = f", or fill it up with: outcrop verify --repair {directory.path}"
         remedy = f"; restore a copy{'' if name in manifest.taps.definitions else rows}"
-        with os_errors_as(StorageError, f"{path} cannot be used"):
-            status = directory.status(f"{ACQUISITION}/{name}")
+        try:
+            with os_errors_as(StorageError, f"{path} cannot be used"):
+                status = directory.status(f"{ACQUISITION}/{name}")
+        except StorageError as error:
+            found[name] = str(error)
+            continue
         if status is None or not stat.S_ISREG(status.st_mode):
-            raise StorageError(f"{path} is missing{remedy}")
-        if status.st_size < count:
-            raise StorageError(f"{path} has {status.st_size} bytes, but needs {count}{remedy}")
+            found[name] = f"{path} is missing{remedy}"
+        elif status.st_size < count:
+            found[name] = f"{path} has {status.st_size} bytes, but needs {count}{remedy}"
+    return found
 
 
 def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
@@ -207,14 +220,16 @@ def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
             directory.remove_empty(ACQUISITION)
 
 
-def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
+def damaged_snapshots(
+    directory: Directory, manifest: Manifest, lost: Collection[str] = ()
+) -> Iterator[tuple[str, str]]:
     """For each valid snapshot, yield its path and a description of its damage. The description is "" if the snapshot is
-    intact. The records with the checksums of snapshots must be complete. Raises StorageError when a record cannot be
-    read."""
+    intact. `lost` contains the names of records that are missing or too short. Snapshots whose checksums are in such a
+    record are left out. Raises StorageError when another record cannot be read."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.own_taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_end(manifest, entry)
-        for field in entry.fields:
+        for field in (one for one in entry.fields if entry.record(one) not in lost):
             data = directory.read_file(f"{ACQUISITION}/{entry.record(field)}", SUM_BYTES * entry.count(manifest.step))
             sums = np.frombuffer(data, "<u4").tolist()
             for number in entry.numbers(manifest.step):

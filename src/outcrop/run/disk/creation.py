@@ -136,11 +136,11 @@ def check_creation(directories: list[Path], description: Description, force: boo
         for index, path in enumerate(directories):
             if path.is_dir():
                 there[index] = stack.enter_context(open_directory(path))
+        if 0 in there and (force or there[0].status(MANIFEST)):
+            # a run that another process computes can be neither continued nor replaced, so this is tested first
+            there[0].release(there[0].hold(shared=True))
         check_contents(there, description, force)
         _check_space(directories, needed, _freed_bytes(there), keeps_old)
-    if force and directories[0].is_dir():
-        with Directory.open(directories[0]) as own:
-            own.release(own.hold(shared=True))
 
 
 def _make_files(directories: list[Directory], manifest: Manifest, definitions: Definitions) -> None:

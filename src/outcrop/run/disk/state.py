@@ -260,6 +260,11 @@ class State:
         """Raise StorageError when files of the run are missing or too short, or when the run's directory was moved."""
         self._storage.check(self.manifest)
 
+    def lost_shards(self) -> dict[str, str]:
+        """Return a message for each shard that is missing or has a wrong size. The keys are the labels of the shards.
+        Raises StorageError if the storage was moved."""
+        return self._storage.lost_shards(self.manifest)
+
     def untidy(self) -> list[str]:
         return self._storage.untidy(self.manifest)
 

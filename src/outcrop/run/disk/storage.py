@@ -80,6 +80,11 @@ class RunStorage(ABC):
     def check(self, manifest: Manifest) -> None:
         """Raise StorageError if a shard or a record is missing or too short, or if the storage was moved."""
 
+    def lost_shards(self, manifest: Manifest) -> dict[str, str]:
+        """Return a message for each shard that is missing or has a wrong size. The keys are the labels of the shards.
+        Raises StorageError if the storage was moved. A storage without files of shards has no such messages."""
+        return {}
+
     @abstractmethod
     def hold(self, shared: bool = False) -> list[int]:
         """Lock the run and return the descriptors of the lock. When the descriptors are closed, the lock is released.
@@ -138,18 +143,28 @@ class RunFolder(RunStorage):
         return self._directory
 
     def check(self, manifest: Manifest) -> None:
+        for text in self.lost_shards(manifest).values():
+            raise StorageError(text)
+        check_sizes(self._directory, manifest)
+
+    def lost_shards(self, manifest: Manifest) -> dict[str, str]:
         self._require_here(manifest)
+        found = {}
         for shard, place, name in self._shards(manifest):
             expected, path = manifest.layout.shard_bytes(shard), place.path / name
-            with os_errors_as(StorageError, f"{path} cannot be used"):
-                status = place.status(name)
+            try:
+                with os_errors_as(StorageError, f"{path} cannot be used"):
+                    status = place.status(name)
+            except StorageError as error:
+                found[str(path)] = str(error)
+                continue
             if status is None:
-                raise StorageError(f"{path} cannot be used: No such file or directory")
-            if not stat.S_ISREG(status.st_mode):
-                raise StorageError(f"{path} is not a regular file; restore a copy of the original file")
-            if status.st_size != expected:
-                raise StorageError(f"{path} has {status.st_size} bytes, not {expected}")
-        check_sizes(self._directory, manifest)
+                found[str(path)] = f"{path} cannot be used: No such file or directory"
+            elif not stat.S_ISREG(status.st_mode):
+                found[str(path)] = f"{path} is not a regular file; restore a copy of the original file"
+            elif status.st_size != expected:
+                found[str(path)] = f"{path} has {status.st_size} bytes, not {expected}"
+        return found
 
     def hold(self, shared: bool = False) -> list[int]:
         handles = [self._directory.hold(shared)]
@@ -234,9 +249,12 @@ class RunFolder(RunStorage):
         if self._opened is None:
             try:
                 self._opened = Directory.open(self.path)
-            except (FileNotFoundError, NotADirectoryError):
+            except FileNotFoundError:
                 refuse_url(self.path)
-                raise InputError(f"{self.path} holds no Outcrop run ({MANIFEST} is missing)") from None
+                raise InputError(f"{self.path} holds no Outcrop run: there is no such directory") from None
+            except NotADirectoryError:
+                refuse_url(self.path)
+                raise InputError(f"{self.path} holds no Outcrop run: it is not a directory") from None
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else error
                 raise InputError(f"{self.path} cannot be read: {reason}") from None

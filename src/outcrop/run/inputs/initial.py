@@ -282,7 +282,7 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
     for name, value in pairs:
         if name not in names:
             there = ", ".join(names)
-            raise InputError(f"init {shown(value)}: {stencil.name} has no field {name!r}; there are: {there}")
+            raise InputError(f"init {name}={shown(value)}: {stencil.name} has no field {name!r}; there are: {there}")
         if name in found:
             raise InputError(f"init: {name} is given twice")
         found[name] = value

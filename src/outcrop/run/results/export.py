@@ -45,15 +45,17 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True)
 class Exported:
-    """The result of an export. `nbytes` is the number of bytes of the values that were written. If `is_view` is true,
-    the file shows the files of the run, and has copies only of traces, norms and sources. `why_copy` is the reason why
-    an HDF5 file is a copy although no copy was wanted, or ""."""
+    """The result of an export. `nbytes` is the number of bytes of the values that were written. For positions in a VTK
+    file, which are text, it is the size of the file. If `is_view` is true, the file shows the files of the run, and has
+    copies only of traces, norms and sources. `why_copy` is the reason why an HDF5 file is a copy although no copy was
+    wanted, or "". `images` is the folder with the images of a VTK collection, or ""."""
 
     target: str
     format: str
     nbytes: int
     is_view: bool = False
     why_copy: str = ""
+    images: str = ""
 
 
 def export(
@@ -107,11 +109,11 @@ def export(
         is_view = kind == "hdf5" and not copy and not why_copy
         is_points = kind == "vtk" and path.suffix.lower() == POINTS
         whole = hdf5.view_bytes(groups) if is_view else 0 if is_points else sum(group.nbytes for group in groups)
-        advance = _counter(whole, progress)
+        images, advance = "", _counter(whole, progress)
         if store is not None:
             zarr_copy.write_objects(store, groups, force, advance)
         elif kind == "vtk" and path.suffix.lower() == COLLECTION:
-            _write_collection(path, groups, force, advance)
+            images = str(_write_collection(path, groups, force, advance))
         else:
             check_target(path, force, kind == "zarr")
             require_room(path.parent, whole)
@@ -122,7 +124,7 @@ def export(
                     vtk.write_points(made, groups)
                 else:
                     _WRITERS[kind](made, groups, advance)
-        return Exported(str(target), kind, whole, is_view, why_copy)
+        return Exported(str(target), kind, path.stat().st_size if is_points else whole, is_view, why_copy, images)
 
 
 _WRITERS: dict[str, Callable[[Path, Sequence[ResultGroup], hdf5.Advance], None]] = {
@@ -133,8 +135,8 @@ _WRITERS: dict[str, Callable[[Path, Sequence[ResultGroup], hdf5.Advance], None]]
 }
 
 
-def _write_collection(path: Path, groups: Sequence[ResultGroup], force: bool, advance: hdf5.Advance) -> None:
-    """Write snapshots as a VTK collection: first the folder of images, then the list."""
+def _write_collection(path: Path, groups: Sequence[ResultGroup], force: bool, advance: hdf5.Advance) -> Path:
+    """Write snapshots as a VTK collection: first the folder of images, then the list. Return the folder."""
     if len(groups) != 1:
         names = ", ".join(group.path for group in groups)
         raise InputError(f"a .pvd file has one box of cells and one list of steps; name snapshots of one of: {names}")
@@ -146,6 +148,7 @@ def _write_collection(path: Path, groups: Sequence[ResultGroup], force: bool, ad
         text = vtk.write_images(made, groups[0], advance)
     with new_target(path, force) as made:
         made.write_text(text)
+    return images
 
 
 def _format_of(target: str, path: Path, given: object, is_url: bool) -> str:

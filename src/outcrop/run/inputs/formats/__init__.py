@@ -65,6 +65,13 @@ def open_file(text: str, cache_bytes: int) -> InputArray:
     return kind.open(path, variable, cache_bytes)
 
 
+def names_array(text: str) -> bool:
+    """Return True if a text names an array in an existing file, such as model.nc:vp, or a file without a header, such
+    as raw:vp.bin:float32:401,1601."""
+    path, variable = _split_variable(text)
+    return text.startswith(binary.RAW) or (variable != "" and is_there(path))
+
+
 def _split_variable(text: str) -> tuple[Path, str]:
     """Split PATH:NAME into the path and the name of a variable. The name is "" if the text has no colon before a name,
     or if the whole text is the name of a file."""
