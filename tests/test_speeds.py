@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import outcrop as oc
+from outcrop import _core
 from outcrop.plan.machine import StorageRates
 from outcrop.run import speeds
 from outcrop.run.options import RunOptions
@@ -116,9 +117,9 @@ def test_two_plans_use_the_same_rate_of_checksums(setup: Setup, monkeypatch: pyt
     """Checks that the rate of checksums is the best of several measurements, and that later plans use this rate until
     it is too old. Ranks that measure at the same time neither use nor keep this rate."""
     rates = iter([4e8, 9e8, 5e8, 2e8, 6e8, 7e8, 3e8])
-    monkeypatch.setattr(measure._core, "measure_checksum_rate", lambda *_: next(rates))
+    monkeypatch.setattr(_core, "measure_checksum_rate", lambda *_: next(rates))
     assert [measure.checksum_rate(2, 1 << 24) for _ in range(3)] == [9e8] * 3
     assert measure.checksum_rate(2, 1 << 24, is_alone=False) == 2e8
     now = time.time() + measure.SECONDS_KEPT + 1
-    monkeypatch.setattr(measure.time, "time", lambda: now)
+    monkeypatch.setattr(time, "time", lambda: now)
     assert measure.checksum_rate(2, 1 << 24) == 7e8

@@ -187,17 +187,6 @@ def test_before_the_first_commit_no_time_of_0_steps_is_shown(where: Path) -> Non
     assert "time of all 8" in text and "time of 0 steps" not in text, text
 
 
-@pytest.mark.parametrize("columns", [80, 40])
-def test_a_narrow_terminal_shows_the_whole_command(columns: int) -> None:
-    """Checks that the live page wraps the status, and cuts or breaks no word of the command."""
-    text = "  status    interrupted: step 8 of 20; continue it with: outcrop resume small-shot.oc --memory 16MiB"
-    lines = page_module._wrapped(text, columns)
-    assert len(lines) > 1 and max(map(len, lines)) <= columns
-    assert " ".join(" ".join(lines).split()) == " ".join(text.split())
-    bar = "  progress  " + "#" * 100
-    assert page_module._wrapped(bar, columns) == [bar]
-
-
 def test_an_interrupted_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that a run counts as interrupted after Ctrl-C, with its committed step, and as finished after the next
     call of `run`.
