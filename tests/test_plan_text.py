@@ -14,6 +14,7 @@ from outcrop.cli.main import call
 from outcrop.run import engine
 from outcrop.run.progress import Progress, Standing
 from outcrop.tiers import measure
+from outcrop.units import format_seconds
 
 
 def plan_text(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -99,6 +100,23 @@ def test_figures_that_are_assumed_are_said_to_be(
     assert call(["run", *words, "--force"]) == 0
     said = capsys.readouterr().out
     assert "storage  measured: " in said and "the prediction assumes" not in said
+
+
+@pytest.mark.parametrize("rate", [2e4, 1e18])
+def test_a_plan_names_the_time_of_checksums_if_it_is_long(
+    rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that the row about the time names the checksums of a plan whose cores need much time for them. The named
+    time is the time in the JSON, and the time of all bytes of the plan at the measured rate."""
+    monkeypatch.setattr(measure, "checksum_rate", lambda *_: rate)
+    file = tmp_path / "plan.json"
+    words = ["heat7", "-n", "32", "32", "32", "-t", "4", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
+    text, guess = plan_text(*words, "--json", str(file), capsys=capsys), json.loads(file.read_text())["predicted"]
+    assert guess["seconds_checksum"] == pytest.approx((guess["bytes_read"] + guess["bytes_written"]) / rate)
+    row = next(line for line in text.splitlines() if line.startswith("  time "))
+    named = f" and checksums {format_seconds(guess['seconds_checksum'])}, meanwhile reading"
+    assert (named in row) == (rate < 1e18) and ("checksums" in row) == (rate < 1e18), row
+    assert guess["seconds"] >= guess["seconds_update"] + guess["seconds_checksum"]
 
 
 def test_candidates_are_listed_by_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import outcrop as oc
+from outcrop import _core
 from outcrop.plan.machine import StorageRates
 from outcrop.run import speeds
 from outcrop.run.options import RunOptions
@@ -110,3 +111,15 @@ def test_runs_with_other_work_and_short_runs_keep_nothing(report: Report, tmp_pa
     speeds.keep_speeds(replace(report, seconds_update=18.0), prepared(), with_norms)
     speeds.keep_speeds(replace(report, seconds_update=1.0), prepared(), setup)
     assert measure.factor_of("updates heat2") == 1
+
+
+def test_two_plans_use_the_same_rate_of_checksums(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that the rate of checksums is the best of several measurements, and that later plans use this rate until
+    it is too old. Ranks that measure at the same time neither use nor keep this rate."""
+    rates = iter([4e8, 9e8, 5e8, 2e8, 6e8, 7e8, 3e8])
+    monkeypatch.setattr(_core, "measure_checksum_rate", lambda *_: next(rates))
+    assert [measure.checksum_rate(2, 1 << 24) for _ in range(3)] == [9e8] * 3
+    assert measure.checksum_rate(2, 1 << 24, is_alone=False) == 2e8
+    now = time.time() + measure.SECONDS_KEPT + 1
+    monkeypatch.setattr(time, "time", lambda: now)
+    assert measure.checksum_rate(2, 1 << 24) == 7e8

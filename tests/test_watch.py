@@ -42,7 +42,7 @@ from outcrop.run.disk.manifest import IN_FLIGHT, Manifest
 from outcrop.run.pace import is_alive, process_mark
 from outcrop.run.places import open_state
 from outcrop.run.ranks.group import RankGroup
-from outcrop.run.watch import FINISHED, INTERRUPTED, LOST, NO_VALUES, NOT_STARTED, QUIET, RUNNING, Watcher
+from outcrop.run.watch import FINISHED, INTERRUPTED, LOST, NO_VALUES, NOT_STARTED, PREPARING, QUIET, RUNNING, Watcher
 from rank_processes import ranks
 from strategies import examples
 
@@ -169,6 +169,22 @@ def test_each_status_is_recognised(name: str, where: Path) -> None:
     assert found.status == status and re.search(note, found.note), found
     assert (found.seconds_left is not None) == (status == RUNNING)
     assert page(found)[0].startswith(str(where)) and status in line(found)
+
+
+def test_a_run_that_still_measures_is_preparing(where: Path) -> None:
+    """Checks the status of a run without any pass while a process holds it, and after the process has ended."""
+    change(where, target_step=20, pace=None)
+    with open_state(where).locked():
+        found = Watcher(where).look()
+    assert found.status == PREPARING and "outcrop resume" not in found.note, found
+    assert Watcher(where).look().status == QUIET, "no process has the run any more"
+
+
+def test_before_the_first_commit_no_time_of_0_steps_is_shown(where: Path) -> None:
+    found = Watcher(where).look()
+    assert found.pace is not None
+    text = "\n".join(page(replace(found, pace=replace(found.pace, steps_done=0))))
+    assert "time of all 8" in text and "time of 0 steps" not in text, text
 
 
 def test_an_interrupted_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

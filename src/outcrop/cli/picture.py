@@ -35,6 +35,7 @@ from outcrop.paths import make_directory, remove_made
 if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
     from numpy.typing import NDArray
     from PIL.Image import Image
 
@@ -58,6 +59,8 @@ COLOR_BAR = 1.0
 MARGIN, MAX_WIDENINGS = 0.1, 4
 """The space in inches beside the labels of a figure that was widened, and the maximum number of times that a figure is
 widened."""
+MAX_UPRIGHT = 2
+"""The maximum number of letters of a label beside a vertical axis that is not rotated."""
 LETTERS_PER_INCH = 11.0
 """The number of letters of a title of normal size in one inch. The letters of a small title are a fifth narrower."""
 NOT_FINITE = "#e040fb"
@@ -67,11 +70,13 @@ NOT_FINITE = "#e040fb"
 @dataclass(frozen=True)
 class Panel:
     """One slice. `index` selects the cells that are drawn. `axes` are the axes of the panel, the vertical axis first,
-    or the only axis. `place` names the slice, such as "z = 20"."""
+    or the only axis. `place` names the slice, such as "z = 20". If the axes have different units, `ratio` is the width
+    of the panel divided by its height, and otherwise 0."""
 
     index: Index
     axes: tuple[Axis, ...]
     place: str
+    ratio: float = 0.0
 
 
 def panels_of(subject: Subject, slices: Sequence[str]) -> list[Panel]:
@@ -239,6 +244,8 @@ class PictureShape:
         """Return the shape of a picture. Each panel of the picture has the mean ratio of the sides of `panels`."""
         sides = [[abs(end - begin) for begin, end in (axis.ends for axis in panel.axes)] for panel in panels]
         ratios = [across / up for up, across in sides] if len(sides[0]) == 2 else [1.5]
+        if panels[0].ratio:
+            ratios = [panel.ratio for panel in panels]
         mean = math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios))
         ratio = min(MAX_RATIO, max(1 / MAX_RATIO, mean))
         area, longest = ONE_PANEL if len(panels) == 1 else SEVERAL_PANELS
@@ -258,15 +265,16 @@ class PictureShape:
         has_bar_below = across > 1.6 * up
         across, up = (across, up + COLOR_BAR) if has_bar_below else (across + COLOR_BAR, up)
         figure = max(across, 3.2), up + (0.3 if len(panels) > 1 else 0.0)
-        is_stretched = any(not 1 / MAX_RATIO <= ratio <= MAX_RATIO for ratio in ratios)
+        is_stretched = bool(panels[0].ratio) or any(not 1 / MAX_RATIO <= ratio <= MAX_RATIO for ratio in ratios)
         rows = -(-len(panels) // columns)
         return PictureShape(columns, rows, (width, height), figure, is_stretched, has_bar_below)
 
 
 class Picture:
-    """A figure with all panels. `show` changes the values, for the frames of a movie."""
+    """A figure with all panels. `show` changes the values, for the frames of a movie. `down` is the name of the axis
+    that points down, or "" if all vertical axes point up."""
 
-    def __init__(self, subject: Subject, panels: Sequence[Panel], scale: Scale) -> None:
+    def __init__(self, subject: Subject, panels: Sequence[Panel], scale: Scale, down: str = "") -> None:
         from matplotlib import colormaps
         from matplotlib.figure import Figure
 
@@ -285,7 +293,8 @@ class Picture:
                 cells = range(0, axis.cells, _step(panel.index[0]))
                 places = [axis.origin + cell * axis.spacing for cell in cells]
                 self._drawn += plot.plot(places, [0.0] * len(places), color=colormaps[SEQUENTIAL](0.3))
-                plot.set(xlabel=axis.label, ylabel=subject.label, ylim=_with_margin(scale.low, scale.high))
+                plot.set(xlabel=axis.label, ylabel=subject.label, ylim=with_margin(scale.low, scale.high))
+                set_upright(plot.yaxis.label)
                 continue
             up, across = panel.axes
             self._drawn.append(
@@ -293,14 +302,18 @@ class Picture:
                             interpolation="nearest", aspect="auto" if shape.is_stretched else "equal")
             )  # fmt: skip
             plot.set(xlabel=across.label, ylabel=up.label)
+            set_upright(plot.yaxis.label)
+            if up.name == down:
+                plot.invert_yaxis()
             # each number needs some space, so a short side has few numbers
             plot.locator_params(axis="x", nbins=max(1, min(8, int(shape.panel[0] / 0.7))))
             plot.locator_params(axis="y", nbins=max(1, min(8, int(shape.panel[1] / 0.4))))
         if len(panels[0].axes) == 2:
             where = "bottom" if shape.has_bar_below else "right"
-            self.figure.colorbar(
+            bar = self.figure.colorbar(
                 self._drawn[0], ax=self._plots, label=subject.label, extend=scale.extend, location=where
             )
+            set_upright(bar.ax.yaxis.label)
 
     def show(self, title: str, values: Iterable[NDArray[Any]]) -> str:
         """Draw the values of all panels, and return the title of the picture."""
@@ -343,6 +356,23 @@ class Picture:
         self.figure.set_layout_engine("none")
 
 
+def set_upright(label: Text) -> None:
+    """Turn a short label of a vertical axis upright, because rotated letters look like other signs: u like ⊃."""
+    if len(label.get_text()) <= MAX_UPRIGHT:
+        label.set(rotation="horizontal", horizontalalignment="center", verticalalignment="center")
+
+
+def check_down(down: str | None, panels: Sequence[Panel]) -> str:
+    """Return the axis of the option --down, or "" without this option. Raises InputError if the axis is not vertical in
+    any panel."""
+    vertical = list(dict.fromkeys(panel.axes[0].name for panel in panels if len(panel.axes) == 2))
+    if down is not None and down not in vertical:
+        there = " and ".join(vertical)
+        found = f"vertical is {there}" if there else "a curve has no vertical axis"
+        raise InputError(f"--down {shown(down)}: this axis is not vertical in the picture; {found}")
+    return down or ""
+
+
 def _thinned(cells: int, pixels: int) -> slice:
     return slice(None, None, -(-cells // pixels))
 
@@ -352,7 +382,7 @@ def _step(index: int | slice) -> int:
     return index.step or 1
 
 
-def _with_margin(low: float, high: float) -> tuple[float, float]:
+def with_margin(low: float, high: float) -> tuple[float, float]:
     margin = 0.05 * (high - low) or 1.0
     return low - margin, high + margin
 

@@ -165,6 +165,8 @@ TILES = ("#d9cfe8", "#c5e0d0")
 """The colours of tiles. Neighbouring tiles of one colour can be updated at the same time."""
 LANES = {what: COLORS[color] for what, color in
          {"read": "read", "update": "update", "write": "write", "flush": "commit"}.items()}  # fmt: skip
+LANE_LABELS = {"update": "update,\nchecksums"}
+"""The texts of rows of the time line, if they differ from the kind of work. The cores compute the checksums, too."""
 RANK_LANES = {what: COLORS[what] for what in ("send", "receive")}
 """The colours of the rows of the time line that show exchanges with neighbouring ranks."""
 TILES_SHOWN = 6
@@ -276,5 +278,5 @@ def _lanes(axes: Axes, spans: tuple[Span, ...], lanes: dict[str, str]) -> None:
         bars = [(span.start, span.end - span.start) for span in spans if span.what == what]
         is_fine = any(length < MIN_EDGE * end for _, length in bars)
         axes.broken_barh(bars, (lane - 0.4, 0.8), facecolors=color, edgecolors=color if is_fine else "white", lw=0.3)
-    axes.set_yticks(range(len(lanes)), list(lanes))
+    axes.set_yticks(range(len(lanes)), [LANE_LABELS.get(what, what) for what in lanes])
     axes.invert_yaxis()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -30,6 +31,9 @@ FULL, EMPTY, ASCII_FULL, ASCII_EMPTY = "█", "░", "#", "."
 MAX_CURVE_COLUMNS, MIN_CURVE_COLUMNS, TEXT_COLUMNS = 48, 12, 72
 """The columns of a curve, and of the text in the same line. In a narrow terminal, curves are shorter."""
 BAR_COLUMNS = 40
+WRAPPED, MIN_WRAPPED_COLUMNS = ("  status ", "  values ", "  ranks "), 20
+"""The beginnings of lines of the live page that are wrapped in a narrow terminal, and the minimum width of such
+lines."""
 MAX_RANKS = 8
 """The maximum number of parts whose steps the page lists separately."""
 
@@ -153,6 +157,8 @@ def _table(pace: Pace, latest: Pace | None) -> list[str]:
     done, total = pace.seconds if pace.steps_done else 0.0, pace.step_seconds
     rows: list[tuple[str, list[str]]] = [
         (f"time of {counted(pace.steps_done, 'step')}", [format_seconds(done), format_seconds(pace.predicted_so_far)]),
+    ] if pace.steps_done else []
+    rows += [
         (
             f"time of all {pace.steps}",
             [
@@ -168,7 +174,7 @@ def _table(pace: Pace, latest: Pace | None) -> list[str]:
         ),
     ]
     if latest is not None:
-        figures = [format_seconds(latest.seconds), "", _per_second(latest.updates, "cell"),
+        figures = [*[format_seconds(latest.seconds)] * bool(pace.steps_done), "", _per_second(latest.updates, "cell"),
                    _per_second(latest.read, "B"), _per_second(latest.written, "B")]  # fmt: skip
         rows = [(name, [*texts, more]) for (name, texts), more in zip(rows, figures, strict=True)]
     cells = [("", heads), *rows]
@@ -338,8 +344,9 @@ def _show_page(look: Callable[[], Glance], interval: float, keep: bool) -> None:
     from rich.text import Text
 
     def drawn() -> Text:
-        lines = page(follower.now, follower.earlier)
-        lines += ["", f"  {follower.problem}"] if follower.problem else []
+        columns = get_terminal_size().columns
+        lines = [text for one in page(follower.now, follower.earlier) for text in _wrapped(one, columns)]
+        lines += ["", *wrap(f"  {follower.problem}", max(columns, MIN_WRAPPED_COLUMNS))] if follower.problem else []
         return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
     follower = Follower(look)
@@ -352,6 +359,15 @@ def _show_page(look: Callable[[], Glance], interval: float, keep: bool) -> None:
             time.sleep(interval)
             follower.look()
             live.update(drawn(), refresh=True)
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    """Return a line of the page as lines of at most `columns` characters. Only rows with sentences or commands are
+    wrapped, such as the status. Rows with curves and figures are not, because they would be hard to read."""
+    if len(text) <= columns or not text.startswith(WRAPPED):
+        return [text]
+    return wrap(text, max(columns, MIN_WRAPPED_COLUMNS), subsequent_indent=" " * 4, break_on_hyphens=False,
+                break_long_words=True) or [text]  # fmt: skip
 
 
 def _is_over(follower: Follower, keep: bool) -> bool:

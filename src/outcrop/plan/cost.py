@@ -532,6 +532,7 @@ def predict(
             known[key] = _simulate(work, machine, cell_rate, aside_seconds(work, machine, snapshots), snapshots)
         seconds += known[key]
     read, written = sum(work.bytes_read for _, work in works), sum(work.bytes_written for _, work in works)
+    sent, received = sum(work.bytes_sent for _, work in works), sum(work.bytes_received for _, work in works)
     return Prediction(
         seconds=seconds,
         bytes_read=read,
@@ -541,8 +542,9 @@ def predict(
         seconds_read=read / device.read_bytes_per_second,
         seconds_write=written / device.write_bytes_per_second,
         seconds_commit=len(works) * device.seconds_flush,
-        bytes_sent=sum(work.bytes_sent for _, work in works),
-        bytes_received=sum(work.bytes_received for _, work in works),
+        bytes_sent=sent,
+        bytes_received=received,
+        seconds_checksum=(read + written + sent + received) / machine.checksum_bytes_per_second,
     )
 
 

@@ -29,7 +29,7 @@ from outcrop.plan.staging import NO_WRITES
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from outcrop.plan.plan import Plan
+    from outcrop.plan.plan import Plan, Prediction
     from outcrop.plan.planner import Planned
     from outcrop.plan.problem import Problem
 
@@ -81,10 +81,20 @@ def plan_rows(plan: Plan, budget: str = "", threads: str = "", axes: Sequence[st
         ("written", format_bytes(guess.bytes_written) + kept),
         (
             "time",
-            f"about {format_seconds(guess.seconds)}: updates {format_seconds(guess.seconds_update)}, meanwhile "
+            f"about {format_seconds(guess.seconds)}: updates {format_seconds(guess.seconds_update)}"
+            f"{_checksums(guess)}, meanwhile "
             f"reading {format_seconds(guess.seconds_read)} and writing {format_seconds(guess.seconds_write)}",
         ),
     ]
+
+
+CHECKSUMS_SHOWN = 0.03
+"""The time of checksums is shown if it is at least this share of the time of a run."""
+
+
+def _checksums(guess: Prediction) -> str:
+    is_large = guess.seconds_checksum >= CHECKSUMS_SHOWN * guess.seconds > 0
+    return f" and checksums {format_seconds(guess.seconds_checksum)}" if is_large else ""
 
 
 def describe_scheme(plan: Plan) -> str:

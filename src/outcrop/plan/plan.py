@@ -70,8 +70,9 @@ class Pass:
 @dataclass(frozen=True)
 class Prediction:
     """The predicted cost of a plan. `seconds` is wall-clock time. Each other time is the time that one kind of work
-    would take alone. `bytes_sent` and `bytes_received` count the rows that a rank sends to its neighbours and receives
-    from them."""
+    would take alone. `seconds_checksum` is for the checksums of all transferred values. The cores compute them, so the
+    time of the cores is `seconds_update` + `seconds_checksum`, and a little more. `bytes_sent` and `bytes_received`
+    count the rows that a rank sends to its neighbours and receives from them."""
 
     seconds: float
     bytes_read: int
@@ -83,6 +84,7 @@ class Prediction:
     seconds_commit: float
     bytes_sent: int = 0
     bytes_received: int = 0
+    seconds_checksum: float = 0.0
 
 
 @dataclass(frozen=True)

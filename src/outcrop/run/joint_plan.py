@@ -17,7 +17,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from outcrop import _core
 from outcrop.errors import InputError, by_caller
 from outcrop.paths import nearest_existing
 from outcrop.plan.machine import ASSUMED_NETWORK, Machine, StorageRates, UpdateRate, edge_factor
@@ -74,7 +73,7 @@ def machine_for(
         device = _shared_device(group, places, settings.io, may_measure, problem)
     # All ranks are here at the same time, so ranks on the same cores or the same memory slow each other down, as in the
     # run.
-    checksums = _core.measure_checksum_rate(settings.threads, 1 << 20, min(budget_bytes, 64 << 20))
+    checksums = measure.checksum_rate(settings.threads, budget_bytes, group is None)
     of_node = sum(one.node == group.places[group.rank].node for one in group.places) if group else 1
     return Machine(
         threads=settings.threads,

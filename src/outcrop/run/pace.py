@@ -87,3 +87,16 @@ def is_alive(mark: str) -> bool | None:
     if len(own) != 4 or len(words) != 4 or own[:2] != words[:2] or not words[2].isdecimal():
         return None
     return process_mark(int(words[2][:10])) == mark
+
+
+def is_locked(directory: Path) -> bool:
+    """Return True if a process of this computer holds the exclusive lock of a directory. Only the list of locks is
+    read, because a lock of the caller could stop a process that wants to continue the run. Return False if the system
+    cannot tell."""
+    try:
+        found = directory.stat()
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return False
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    return any("->" not in words and {"FLOCK", "WRITE", place} <= set(words) for words in map(str.split, lines))

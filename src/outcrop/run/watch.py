@@ -33,16 +33,17 @@ from outcrop.run.acquisition.views import (
 from outcrop.run.disk.entries import PaceEntry
 from outcrop.run.disk.manifest import IN_FLIGHT, MANIFEST, MEMBER, NEW, Manifest, resume_command
 from outcrop.run.disk.state import State
-from outcrop.run.pace import is_alive
+from outcrop.run.pace import is_alive, is_locked
 from outcrop.run.places import may_hold_run, storage_at
 from outcrop.run.ranks.whole import as_whole, find_parts, holds_parts, to_one_generation, whole_place
 from outcrop.units import format_seconds
 
-NOT_STARTED, NO_VALUES, RUNNING, QUIET, INTERRUPTED, LOST, FINISHED = STATUSES = (
-    "not started", "no values yet", "running", "quiet", "interrupted", "lost", "finished",
+NOT_STARTED, NO_VALUES, PREPARING, RUNNING, QUIET, INTERRUPTED, LOST, FINISHED = STATUSES = (
+    "not started", "no values yet", "preparing", "running", "quiet", "interrupted", "lost", "finished",
 )  # fmt: skip
-"""The statuses of a run. QUIET means that a commit is overdue, and that it is unknown whether a process still computes
-the run. LOST means that an interrupted pass has destroyed a run in place."""
+"""The statuses of a run. PREPARING means that a process of this computer has the run, and has not begun the first pass
+of its call: it compiles, measures speeds or makes the plan. QUIET means that a commit is overdue, and that it is
+unknown whether a process still computes the run. LOST means that an interrupted pass has destroyed a run in place."""
 
 MAX_RECORDS = 8
 """The maximum number of traces, and of fields with norms, that are read."""
@@ -312,6 +313,8 @@ def _status_of(manifests: Sequence[Manifest], pace: Pace | None, now: float, pat
     if all(one.step >= one.target_step for one in manifests) and first.phase != IN_FLIGHT:
         return FINISHED, ""
     entries = [one.pace for one in manifests if one.pace is not None]
+    if pace is None and is_locked(path):
+        return PREPARING, "its process compiles, measures speeds or makes the plan, and has not begun a pass yet"
     alive = [is_alive(one.process) for one in entries]
     resume = f"continue it with: {resume_command(first, path)}"
     is_ended = any(one.is_stopped for one in entries) or any(one is False for one in alive)

@@ -51,7 +51,7 @@ from outcrop.plan.actions import Action, Commit, Read, Rectangle, Write
 from outcrop.plan.machine import StorageRates
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import PLAIN_FIELDS, Problem
-from outcrop.tiers.discover import available_cores, last_level_bytes, numa_nodes
+from outcrop.tiers.discover import available_cores, last_level_bytes, numa_nodes, processor_name
 from outcrop.tiers.storage_tiers import SCRATCH_PREFIX, cache_key, mount_of
 from outcrop.tiers.tier import Figures
 from outcrop.units import format_bytes
@@ -341,6 +341,41 @@ def _busy_processor() -> Iterator[None]:
     finally:
         stop.set()
         worker.join()
+
+
+# --- checksums -------------------------------------------------------------------------------------------------------
+
+
+CHECKSUMS = "checksums.json"
+CHECKSUM_PLANE_BYTES, MAX_CHECKSUM_BYTES, CHECKSUM_REPEATS = 1 << 20, 64 << 20, 3
+
+
+@dataclass(frozen=True)
+class KeptChecksumRate:
+    """A rate of checksums in the user's cache, and the time of the measurement in seconds since 1970."""
+
+    checksum_bytes_per_second: float
+    seconds_measured: float
+
+
+def checksum_rate(threads: int, budget_bytes: int, is_alone: bool = True) -> float:
+    """Return the rate of the checksums of all threads together, in bytes per second. The measurement uses at most
+    `budget_bytes` and at most 64 MiB of memory.
+
+    A short measurement varies much if other programs use the cores. Therefore the rate is the best of several
+    measurements, and stays in the user's cache for 30 days, so that two plans of the same run agree. `is_alone` is
+    false if other ranks measure at the same time. Their rate is measured each time, because it depends on the number of
+    ranks on the cores."""
+    size = min(budget_bytes, MAX_CHECKSUM_BYTES)
+    if not is_alone:
+        return _core.measure_checksum_rate(threads, CHECKSUM_PLANE_BYTES, size)
+    key = _digest(f"checksums {processor_name()} {available_cores()} {threads} {size // CHECKSUM_PLANE_BYTES}")
+    kept = load_figures(CHECKSUMS, KeptChecksumRate).get(key)
+    if kept is not None and 0 <= time.time() - kept.seconds_measured < SECONDS_KEPT:
+        return kept.checksum_bytes_per_second
+    rate = max(_core.measure_checksum_rate(threads, CHECKSUM_PLANE_BYTES, size) for _ in range(CHECKSUM_REPEATS))
+    keep_figures(CHECKSUMS, {key: KeptChecksumRate(rate, time.time())})
+    return rate
 
 
 # --- factors of later runs -------------------------------------------------------------------------------------------
