@@ -184,7 +184,7 @@ def _names(stages: Stages) -> set[str]:
 def _first_time(updates: Sequence[FieldUpdate], operations: Sequence[Any], direction: int) -> int:
     """Return the number of the first step of Devito's own loop. In this step, all values that the equations read exist
     for the first time. A loop backward in time starts at the end of the values of sources, receivers and functions of
-    time."""
+    time. If there are no such values, the loop starts at the end of the saved functions that the equations read."""
     back = max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
     if direction == 1:
         return back
@@ -192,6 +192,8 @@ def _first_time(updates: Sequence[FieldUpdate], operations: Sequence[Any], direc
     reads = [read.function for update in updates for read in update.reads.values()]
     lengths += [one.shape[0] for one in reads if len(one.dimensions) == 1]
     lengths += [one.function.save for one in updates if type(getattr(one.function, "save", None)) is int]
+    if not lengths:
+        lengths = [one.save for one in reads if is_saved(one)]
     return max(0, min(map(int, lengths), default=1) - 1 - back)
 
 
