@@ -99,3 +99,54 @@ def test_a_saved_function_with_too_few_rows_is_refused(tmp_path: Path) -> None:
     equations = [back, dv.Inc(image, -late * back.lhs.function)]
     with pytest.raises(InputError, match=r"reads u before step 0 of .*wave.oc, .* Devito's index 0"):
         oc.Simulation(equations, dt=0.2, directory=tmp_path / "late.oc", memory="1MiB", saved=sim)
+
+
+@pytest.mark.parametrize("is_backward", [False, True])
+def test_a_misfit_uses_the_rows_of_devitos_data(is_backward: bool, tmp_path: Path) -> None:
+    """Checks that a misfit takes the whole array of Devito, and that the error for another shape names the rows."""
+    grid, steps = make_grid((20, 16), np.float64, 1.0), 12
+    u = dv.TimeFunction(name="u", grid=grid, space_order=4, time_order=2)
+    rec = dv.SparseTimeFunction(name="rec", grid=grid, npoint=2, nt=20, coordinates=np.array([[5.2, 8.0], [9.0, 7.5]]))
+    later = u.backward if is_backward else u.forward
+    equations = [dv.Eq(later, dv.solve(0.3 * u.dt2 - u.laplace, later)), rec.interpolate(expr=u)]
+    where, rng = tmp_path / "run.oc", np.random.default_rng(2)
+    sim = oc.Simulation(equations, dt=0.2, directory=where, memory="1MiB")
+    sim["u"] = rng.standard_normal(grid.shape)
+    sim.run(steps, progress="none")
+    whole = rng.standard_normal((20, 2))
+    rows, text = (whole[7:19][::-1], r"\[7:19\]\[::-1\]") if is_backward else (whole[1:13], r"\[1:13\]$")
+    value, residuals = oc.Misfit("rec", whole, weight=2 * np.ones((20, 2)))(sim)
+    assert value == oc.Misfit("rec", rows, weight=2)(sim)[0] > 0
+    np.testing.assert_array_equal(residuals["rec"], 2 * (sim.traces["rec"] - rows))
+    for opened, wrong in ((sim, whole[:15]), (oc.open(where), whole)):
+        with pytest.raises(InputError, match=rf"shape \(12, 2\); given: .*; these are the rows rec\.data{text}"):
+            oc.Misfit("rec", wrong)(opened)
+
+
+def test_gradients_of_damped_equations_say_which_history_they_need(tmp_path: Path) -> None:
+    """Checks the usual form of Devito's damping, in which the factor of u(t - dt) contains m. The calls in the error
+    message must work, and a second gradient must say why the states are missing."""
+    equations, _, _, _ = wave_and_image(make_grid((20, 16), np.float64, 1.0))
+
+    def made() -> oc.Simulation:
+        return oc.Simulation(equations, dt=0.2, directory=tmp_path / "shot.oc", memory="4MiB", force=True)
+
+    sim = made()
+    sim.run(10, "none", history="all")
+    with pytest.raises(InputError, match=r"does not have u\(t - dt\); give history=oc.History\(8, recompute=T"):
+        sim.adjoint({"rec": sim.traces["rec"]}, wrt="m")
+    found = []
+    for history in ("auto", oc.History(8, recompute=True)):
+        sim = made()
+        sim.run(10, "none", history=history)
+        adjoint = sim.adjoint({"rec": sim.traces["rec"]}, wrt=["m", "damp"], force=True)
+        adjoint.run("none")
+        found.append(adjoint.gradients["m"][:])
+    assert np.array_equal(*found) and abs(found[0]).max() > 0
+
+    sim = made()
+    _, gradient = sim.gradient(10, oc.Misfit("rec", None), wrt="m", progress="none", force=True)
+    assert np.array_equal(gradient["m"][:], found[0])
+    assert "\n" not in repr(gradient["m"]) and repr(gradient["m"]).startswith("<gradient of shape (20, 16), float64")
+    with pytest.raises(InputError, match=r"does not keep; run it with .*recompute=True.* has freed the states"):
+        sim.gradient(10, oc.Misfit("rec", None), wrt="m", progress="none", force=True)
