@@ -69,7 +69,7 @@ def from_devito(
     named = with_own_names(boundary, [str(dimension.name) for dimension in grid.dimensions])
     sides = None if named is None else boundary_on_grid(as_boundary(named), grid.dim)
     if not isinstance(dt, int | float | np.number) or as_number(dt, "dt =") <= 0 or not np.isfinite(float(dt)):
-        raise InputError(f"dt={dt} is not a time step; give a positive number")
+        raise InputError(f"dt={dt!r} is not a time step; give a positive number")
     if first_time is not None and (type(first_time) is not int or not 0 <= first_time <= _MAX_TIME):
         raise InputError(f"first_time {shown(first_time)} must be a whole number of at least 0")
     values = SymbolValues(grid, float(dt), given=given)
