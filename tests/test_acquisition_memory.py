@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,3 +91,16 @@ def test_peak_memory_with_much_to_add_to_record_and_to_keep(tmp_path: Path) -> N
     assert budget < report["memory_peak_bytes"] <= budget + (150 << 20)
     total = oc.open(tmp_path / "run.oc")["u"][...].astype(np.float64).sum()
     assert total == pytest.approx(20 * len(points), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [("receivers", "points"), ("snapshots", "snapshots"), ("receivers snapshots", "snapshots and points")],
+)
+def test_a_too_small_budget_names_the_parts_of_this_run(parts: str, text: str, tmp_path: Path) -> None:
+    """Checks that the message names snapshots or points only if the run has some."""
+    points = np.random.default_rng(0).uniform(2, 12, (1000, 3))
+    options: dict[str, Any] = {"receivers": [oc.Receivers("line", "u", points)], "snapshots": [oc.Snapshots(1)]}
+    given_parts = {one: options[one] for one in parts.split()}
+    with pytest.raises(BudgetError, match=rf" KiB of this for {text}$"):
+        oc.Simulation("heat7", (16, 16, 16), directory=tmp_path / "a.oc", memory="30KiB", **given_parts)

@@ -107,7 +107,7 @@ def test_values_of_other_axes_are_refused_with_both_named(tmp_path: Path) -> Non
     flat = random_values((6, 5))
     with pytest.raises(InputError, match=r"shape \(6, 5\), the grid \(6, 5, 4\) has three axes \(nz, ny, nx\)"):
         make_source(flat, (6, 5, 4))
-    with pytest.raises(InputError, match=r"shape \(6, 5\), the grid is \(5, 6\) \(ny, nx\); to interpolate use oc"):
+    with pytest.raises(InputError, match=r"shape \(6, 5\), the grid is \(5, 6\) \(ny, nx\); its axes are in the rev"):
         make_source(flat, (5, 6))
     with pytest.raises(InputError, match=r"gave shape \(5, 2\) for planes 0 to 4"):
         make_run(tmp_path / "run.oc", (5, 6), lambda a, b: np.ones((b - a, 2)))

@@ -150,3 +150,12 @@ def test_files_of_zarr_are_regular_and_no_larger_than_the_array_says(
         os.truncate(file, 1 << 40)
     with pytest.raises(InputError, match=words):
         collect(parse_source(text, SHAPE))
+
+
+def test_reversed_axes_are_named(tmp_path: Path) -> None:
+    """Checks that the error for an array with reversed axes says to transpose it, and not to interpolate."""
+    np.save(tmp_path / "a.npy", np.zeros((4, 5, 6)))
+    with pytest.raises(InputError, match=r"shape \(4, 5, 6\), the grid .*; its axes are in the reverse order"):
+        parse_source(str(tmp_path / "a.npy"), (6, 5, 4))
+    with pytest.raises(InputError, match="to interpolate"):
+        parse_source(str(tmp_path / "a.npy"), (6, 5, 5))

@@ -230,7 +230,7 @@ def sampled_gradients(
 @pytest.mark.parametrize(
     ("name", "wrt", "message"),
     [
-        ("damped", "k", "needs the previous values of u at step 0, which a history does not have"),
+        ("damped", "k", r"contains u\(t - dt\) in each step, and for the first step a history without"),
         ("twice", "v", "needs u in the middle of a step, because several stages update it"),
     ],
 )

@@ -157,7 +157,10 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""
         beside = _min_acquisition_bytes(problem, given)
-        share = f", {_rounded_up_kib(beside)} KiB of this for snapshots and points" if beside else ""
+        demand = problem.acquisition
+        has = ("snapshots", demand.snapshots), ("points", demand.point_bytes or demand.step_bytes)
+        share = f", {_rounded_up_kib(beside)} KiB of this for {' and '.join(name for name, one in has if one)}"
+        share = share if beside else ""
         raise BudgetError(
             f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
             f"{format_bytes(problem.plane_bytes)}{sizes}: at least {_rounded_up_kib(smallest)} KiB are needed{share}"

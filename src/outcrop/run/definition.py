@@ -447,7 +447,15 @@ def _saved_states(lowered: Lowered, shape: Shape, saved: Any) -> StatesEntry | N
     last = max(newest.values())
     if manifest.step < last:
         raise InputError(f"{simulation.directory} is at step {manifest.step}, but these equations need step {last}")
+    if min(newest.values()) < 0:
+        raise InputError(
+            f"the first step of these equations reads {names} before step 0 of {simulation.directory}, and a history "
+            f"has no values before step 0; the first step has Devito's index {lowered.first_time}, which follows from "
+            "the number of rows of the sources and receivers, or from save= if there are none"
+        )
     steps = min(manifest.step, last + 1)
+    if steps - min(newest.values()) > MAX_STATE and last > 0:
+        steps = last  # the newest of the three values that a step reads is then state 0
     if steps - min(newest.values()) > MAX_STATE:
         raise InputError(f"the equations read {names} at more than {MAX_STATE + 1} times in a step")
     reads = tuple(StateField(one.name, fields[one.function], steps - newest[one.name]) for one in lowered.reads)

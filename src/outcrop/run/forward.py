@@ -26,7 +26,8 @@ from outcrop.run.inputs.input_array import plane_groups
 if TYPE_CHECKING:
     from outcrop.run.simulation import Simulation
 
-_EXACT = "history=oc.History('all') or history=oc.History(8, recompute=True)"
+_RECOMPUTED = "history=oc.History(8, recompute=True)"
+_EXACT = f"history=oc.History('all') or {_RECOMPUTED}"
 """A text for error messages. The text names two histories with which all gradients are exact."""
 
 
@@ -167,11 +168,12 @@ class Derived:
             if one.later > 0:
                 return (
                     f"{self.reason} needs {one.field} in the middle of a step, because several stages update it; a "
-                    "history has only the values after each step"
+                    "history without recompute=True has only the values after each step"
                 )
             if one.later < 0:
                 return (
-                    f"{self.reason} needs the previous values of {one.field} at step 0, which a history does not have"
+                    f"{self.reason} contains {one.field}(t - dt) in each step, and for the first step a history "
+                    f"without recompute=True does not have {one.field}(t - dt)"
                 )
         return ""
 
@@ -205,12 +207,19 @@ def require_states(forward: Forward, derived: Derived) -> None:
     kept, path = forward.manifest.taps.history, forward.state.path
     if not derived.states or (kept is not None and kept.recompute):
         return
-    if reason := derived.missing:
-        raise InputError(f"{reason}; run it with history=oc.History(8, recompute=True)")
-    if kept is not None and kept.every == 1:
-        return
     if kept is None:
-        raise InputError(f"{derived.needs(1)}, which {path} does not keep; run it with {_EXACT}")
+        exact = _RECOMPUTED if derived.missing else _EXACT
+        raise InputError(
+            f"{derived.needs(1)}, which {path} does not keep; run it with {exact}. If sim.gradient has computed a "
+            "gradient of this run before, it has freed the states: make a new simulation"
+        )
+    if reason := derived.missing:
+        raise InputError(
+            f"{reason}; give {_RECOMPUTED} or history='auto' to sim.run(steps, ...), or call sim.gradient instead, "
+            "which chooses"
+        )
+    if kept.every == 1:
+        return
     if reason := derived.needs(kept.every):
         raise InputError(f"{reason}, but {path} keeps every {kept.every} steps; run it with {_EXACT}")
 

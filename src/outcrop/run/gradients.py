@@ -85,6 +85,9 @@ class Corrected(PlanesView):
         self._values: NDArray[np.float64] = np.zeros(len(self._cells))
         np.add.at(self._values, place.reshape(-1), values)
 
+    def __repr__(self) -> str:
+        return f"<gradient of shape {self.shape}, {self.dtype}, read from the disk when it is indexed>"
+
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
         for part, units in _groups(self, wanted):
             # a slice of an array shares its memory, so the block is copied before values are added

@@ -423,7 +423,7 @@ def taylor_test(
     change: float = 0.01,
 ) -> dict[str, NDArray[np.float64]]:  # fmt: skip
     """Check the gradients of a misfit against its values. Return four rates for each name in `wrt`. If a gradient is
-    correct, each rate is 2.0 +- 0.05. If a gradient is wrong, the rates are near 1.
+    correct, the rates converge to 2, and the last rates are 2.0 +- 0.05. If a gradient is wrong, the rates are near 1.
 
     The inputs are changed in a random direction. The first change is `change` times the root mean square of the values
     of the inputs. If all values are 0, the first change is `change`. Each later change is half of the previous change.

@@ -76,7 +76,9 @@ class Misfit(Summable):
     residuals of snapshots need 8 bytes for each cell of the box and each step, and at most 256 MiB are possible.
 
     `observed` has the shape of the computed values. `observed` may be an array, a memory map of NumPy or a Zarr array.
-    For a field, `observed` may have any form that `sim[name] = ...` accepts. If `observed` is None, all observed values
+    For receivers of Devito's equations, `observed` may also be the whole array of Devito, such as `rec.data`: an array
+    with as many rows as the receivers have in Devito. The misfit then uses the rows that the steps fill. For a field,
+    `observed` may have any form that `sim[name] = ...` accepts. If `observed` is None, all observed values
     are 0, and the misfit is an energy. `weight` is a number, or an array with the shape of the computed values. If
     `weight` is None, all weights are 1.
 
@@ -117,7 +119,8 @@ class Misfit(Summable):
         updated, snapshots = updated_fields(simulation.stencil), named_snapshots(entries)
         if name in entries.traces:
             shape: Shape = (steps, entries.traces[name])
-            return self._whole(shape, lambda first, end: np.asarray(simulation.traces[name][first:end]))
+            rows = _DevitoRows.of(simulation, name, steps)
+            return self._whole(shape, lambda first, end: np.asarray(simulation.traces[name][first:end]), rows)
         if name in snapshots:
             entry, _ = snapshots[name]
             require_small(name, entry, steps)
@@ -145,9 +148,9 @@ class Misfit(Summable):
 
         return _Compared(shape, computed, blocks(self._observed, 0.0), blocks(self._weight, 1.0), True)
 
-    def _whole(self, shape: Shape, computed: Blocks) -> _Compared:
+    def _whole(self, shape: Shape, computed: Blocks, rows: _DevitoRows | None = None) -> _Compared:
         """Return the values that are compared if the misfit is about traces or snapshots. These values are compared in
-        one piece, so all of them are in memory."""
+        one piece, so all of them are in memory. `rows` is given for receivers of Devito's equations."""
 
         def blocks(what: str, given: Any, default: float) -> Blocks:
             value: Any = default if given is None else given
@@ -156,15 +159,56 @@ class Misfit(Summable):
                 is_real = np.dtype(array.dtype).kind in "uif"
             except Exception:  # for nested lists and for classes of users, NumPy raises many types of errors
                 is_real = False
+            if is_real and rows and array.shape == (rows.count, *shape[1:]):
+                array = rows.cut(np.asarray(array))
             if not is_real or (tuple(array.shape) and tuple(array.shape) != shape):
                 found = tuple(array.shape) if is_real else shown(value)
-                raise InputError(f"misfit of {self.name!r}: {what} must be numbers of shape {shape}; given: {found}")
+                hint = f"; these are the rows {rows}" if rows else ""
+                raise InputError(
+                    f"misfit of {self.name!r}: {what} must be numbers of shape {shape}; given: {found}{hint}"
+                )
             if not tuple(array.shape):
                 return lambda first, end: np.full((end - first, *shape[1:]), float(array))
             return lambda first, end: np.asarray(array[first:end], np.float64)
 
         observed, weight = blocks("observed", self._observed, 0.0), blocks("weight", self._weight, 1.0)
         return _Compared(shape, computed, observed, weight, False)
+
+
+@dataclass(frozen=True)
+class _DevitoRows:
+    """The rows of Devito's array `name`.data that the steps of a run fill. The first step fills row `first`, and each
+    further step fills the row after it, or the row before it if `way` is -1. `count` is the number of rows of the
+    array, or None if the run was opened without its equations."""
+
+    name: str
+    first: int
+    way: int
+    steps: int
+    count: int | None
+
+    @classmethod
+    def of(cls, simulation: Simulation, name: str, steps: int) -> _DevitoRows | None:
+        """Return None if the receivers `name` do not belong to Devito's equations."""
+        lowered, description = simulation.setup.lowered, simulation.setup.description
+        receiver = lowered.receivers.get(name) if lowered else None
+        if description.first_time is None or (lowered and receiver is None):
+            return None
+        return cls(name, *description.time_line, steps, None if receiver is None else int(receiver.shape[0]))
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        """The first row in the order of the array, and the row after the last one."""
+        last = self.first + self.way * (self.steps - 1)
+        return min(self.first, last), max(self.first, last) + 1
+
+    def cut(self, array: NDArray[Any]) -> NDArray[Any]:
+        low, end = self._ends
+        return array[max(0, low) : end][:: self.way]
+
+    def __str__(self) -> str:
+        low, end = self._ends
+        return f"{self.name}.data[{low}:{end}]" + ("[::-1]" if self.way == -1 else "")
 
 
 @dataclass(frozen=True, eq=False)

@@ -173,7 +173,10 @@ def updates_of(lines: LoweredEquation, grid: Any, direction: int) -> Iterator[Fi
     for one in [row for given in lines.equations for row in _rows(given, grid)]:
         place = lines.where if len(lines.equations) == 1 else _where(lines.position, one.lhs)
         if not isinstance(one.lhs, Indexed):
-            raise InputError(f"{place}: {one.lhs} is not a TimeFunction; equations can only assign to {step}")
+            left = str(one.lhs) if len(str(one.lhs)) < 40 else "the left side"  # Devito's weights can fill a page
+            raise InputError(
+                f"{lines.where}: {left} is not a TimeFunction; give Eq({step}, ...), with solve(..., {step}) if needed"
+            )
         function, axes = one.lhs.function, grid.dim
         if getattr(function, "is_SparseFunction", False) or len(function.dimensions) < axes:
             raise InputError(f"{place}: equations can only assign to {step} of a TimeFunction u, or to a Function")

@@ -69,7 +69,7 @@ def from_devito(
     named = with_own_names(boundary, [str(dimension.name) for dimension in grid.dimensions])
     sides = None if named is None else boundary_on_grid(as_boundary(named), grid.dim)
     if not isinstance(dt, int | float | np.number) or as_number(dt, "dt =") <= 0 or not np.isfinite(float(dt)):
-        raise InputError(f"dt={dt} is not a time step; give a positive number")
+        raise InputError(f"dt={dt!r} is not a time step; give a positive number")
     if first_time is not None and (type(first_time) is not int or not 0 <= first_time <= _MAX_TIME):
         raise InputError(f"first_time {shown(first_time)} must be a whole number of at least 0")
     values = SymbolValues(grid, float(dt), given=given)
@@ -190,7 +190,7 @@ def _names(stages: Stages) -> set[str]:
 def _first_time(updates: Sequence[FieldUpdate], operations: Sequence[Any], direction: int) -> int:
     """Return the number of the first step of Devito's own loop. In this step, all values that the equations read exist
     for the first time. A loop backward in time starts at the end of the values of sources, receivers and functions of
-    time."""
+    time. If there are no such values, the loop starts at the end of the saved functions that the equations read."""
     back = max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
     if direction == 1:
         return back
@@ -198,6 +198,8 @@ def _first_time(updates: Sequence[FieldUpdate], operations: Sequence[Any], direc
     reads = [read.function for update in updates for read in update.reads.values()]
     lengths += [one.shape[0] for one in reads if len(one.dimensions) == 1]
     lengths += [one.function.save for one in updates if type(getattr(one.function, "save", None)) is int]
+    if not lengths:
+        lengths = [one.save for one in reads if is_saved(one)]
     return max(0, min(map(int, lengths), default=1) - 1 - back)
 
 

@@ -71,7 +71,9 @@ def _merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
         near = False
         for access in reads.values():
             if access.shift == 1 and not access.version and not _is_read_only(access, updates):
-                raise InputError(f"{update.where}: reads {update.at(access)}, which no earlier equation writes")
+                is_implicit = access.field == name and access.near
+                remedy = "; implicit equations are not supported" if is_implicit else ""
+                raise InputError(f"{update.where}: reads {update.at(access)}, which no earlier equation writes{remedy}")
             if access.field == name and access.near and access.shift == 1:
                 near = True
             _check_overwritten(update, access)

@@ -311,8 +311,8 @@ class StateFiles:
         step = self._steps - back
         if step < 0:
             raise InputError(
-                f"the adjoint of the first step needs the values of {field} before step 0, which a history does not "
-                "have"
+                f"the equations read {field} before step 0 of the saved run, and a history does not have these values; "
+                "run fewer steps"
             )
         number, rest = divmod(step, self._every)
         assert rest == 0, "only steps at a kept state read states"

@@ -149,6 +149,8 @@ def require_shape(
     written = "write FILE@resample" if is_option else by_caller("save it as FILE.npy, and write FILE.npy@resample", "")
     ways = [one for one in (written, by_caller("", "use oc.resample")) if one]
     remedy = f"to interpolate {', or '.join(ways)}" if can_lift(array, len(shape)) else "take a slice"
+    if array.shape == tuple(shape)[::-1]:
+        remedy = "its axes are in the reverse order, so transpose it"
     raise InputError(f"{array.name} has shape {array.shape}, the grid {grid}; {remedy}")
 
 
