@@ -369,7 +369,7 @@ def checksum_rate(threads: int, budget_bytes: int, is_alone: bool = True) -> flo
     size = min(budget_bytes, MAX_CHECKSUM_BYTES)
     if not is_alone:
         return _core.measure_checksum_rate(threads, CHECKSUM_PLANE_BYTES, size)
-    key = _digest(f"checksums {processor_name()} {available_cores()} {threads} {size // CHECKSUM_PLANE_BYTES}")
+    key = key_of(f"checksums {processor_name()} {available_cores()} {threads} {size // CHECKSUM_PLANE_BYTES}")
     kept = load_figures(CHECKSUMS, KeptChecksumRate).get(key)
     if kept is not None and 0 <= time.time() - kept.seconds_measured < SECONDS_KEPT:
         return kept.checksum_bytes_per_second

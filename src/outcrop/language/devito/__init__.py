@@ -19,8 +19,7 @@ from outcrop.errors import InputError
 
 try:
     from outcrop.language.devito.lowered import Lowered
-    from outcrop.language.devito.operators import keep_equations
-    from outcrop.language.devito.program import from_devito
+    from outcrop.language.devito.program import from_devito, keep_equations
 except ImportError as error:
     raise InputError(f"Devito is missing, or is another version ({error}): pip install 'outcrop[devito]'") from None
 
