@@ -120,7 +120,7 @@ def test_auto_takes_a_scheme_that_has_the_sizes() -> None:
 
 HERE = ["-n", "100", "48", "40", "-t", "9", "--memory", "1MiB"]
 REFUSALS = {
-    "not a number": (["--bt", "many"], "--bt.*integer"),
+    "not a number": (["--bt", "many"], "--bt many: write a whole number"),
     "nothing": (["--bt", "0"], "bt 0 must be at least 1"),
     "negative": (["--slab", "-4"], "slab -4 must be at least 1"),
     "no size of the scheme": (["--bz", "8", "--scheme", "wavefront"], "bz is not a size of scheme wavefront.*bt, by"),

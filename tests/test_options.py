@@ -231,7 +231,7 @@ def test_a_run_that_is_opened_goes_on_without_being_told_how_far() -> None:
     """
     sim = oc.Simulation("heat7", (6, 8, 10), directory="run.oc", steps=3, init=1.0, memory="16MiB")
     assert sim.run().step == 3
-    with pytest.raises(InputError, match=r"say how many, as in sim.run\(100\)"):
+    with pytest.raises(InputError, match=r"finished at step 3; say how many more steps, as in sim.run\(100\)"):
         sim.run()
     with pytest.raises(InputError, match="say how many"):
         oc.open("run.oc").run()

@@ -327,8 +327,7 @@ def _changed_parameters(
     if changed and why:
         raise InputError(
             f"params: {changed[0]} cannot change in a run {why}; start another run from its state: oc.Simulation(...) "
-            f"with the new params, init={str(state.path)!r} and another directory, or with force=True and the same "
-            "directory"
+            f"with the new params, init={str(state.path)!r} and another directory, or force=True and the same one"
         )
     if changed:
         refuse_unstable_change(stencil, state, parameters, may_read=False)
@@ -460,17 +459,15 @@ def _describe(
 
 
 def require_plan(setup: Setup) -> None:
-    """If the budget of the run is too small, raise BudgetError with the smallest budget that works. If the budget is
-    sufficient without computed fields, the message says so. For an adjoint run that reads states, the message also
-    names a history of the forward run for which the budget is sufficient."""
+    """If the budget of the run is too small, raise BudgetError with the smallest budget that works. The message also
+    says if the budget is sufficient without computed fields, or for which history an adjoint run would fit."""
     settings, states = setup.description.settings, setup.description.states
     problem, scheme = _smallest_problem(setup, states), settings.scheme if settings.given else "auto"
     try:
         require_budget(problem, settings.memory_bytes, scheme, settings.given)
     except BudgetError as error:
         if setup.terms:
-            plain = replace(setup, description=replace(setup.description, computed={}))
-            smaller = _smallest_problem(plain, states)
+            smaller = _smallest_problem(replace(setup, description=replace(setup.description, computed={})), states)
             if smallest_budget_bytes(smaller, scheme, settings.given) <= settings.memory_bytes:
                 option = by_caller("--functions steps", "functions='steps'")
                 raise BudgetError(f"{error}; the budget is sufficient for a new run with {option}") from None
