@@ -1,14 +1,20 @@
-"""Fixtures for all tests: restore the rounding mode after each test, and let image files act as block devices.
-profiles.py has further settings."""
+"""Fixtures for all tests: restore the rounding mode after each test, let image files act as block devices, and keep
+the figures that are drawn. profiles.py has further settings."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import profiles  # noqa: F401
 from images import take_images_for_devices
 from outcrop import _core
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +31,22 @@ def standard_rounding() -> Iterator[None]:
 def images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files named *.img act as block devices."""
     take_images_for_devices(monkeypatch.setattr)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Keep the figures of all pictures that are written."""
+    from matplotlib.figure import Figure
+
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *arguments: Any, **given: Any) -> None:
+        figures.append(figure)
+        save(figure, *arguments, **given)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return figures
 
 
 # Older versions of Python skip these tests. The tests read the result of a run with the package zarr, which needs

@@ -41,20 +41,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield where
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Keep the figures of all pictures that are written."""
-    figures: list[Figure] = []
-    save = Figure.savefig
-
-    def keep(figure: Figure, *arguments: Any, **given: Any) -> None:
-        figures.append(figure)
-        save(figure, *arguments, **given)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return figures
-
-
 def plot(run: Path, tmp_path: Path, *words: str) -> int:
     return call(["plot", str(run), "-o", str(tmp_path / "a.png"), *words])
 
