@@ -1,4 +1,5 @@
-"""Create a new run with its first values. A run that it replaces stays complete as long as values may come from it."""
+"""Create a new run with its first values. If the new run replaces an old run, the old run stays complete as long as
+values may come from the old run."""
 
 from __future__ import annotations
 
