@@ -101,14 +101,39 @@ TEST(Pump, JoinsShortRequestsThatFollowEachOther) {
   // the pump joins four requests into one chunk
   for (std::size_t i = 0; i < 5; ++i) pump.submit(short_read(i * 1024, i * 1024));
   pump.submit(short_read(5 * 1024 + 512, 5 * 1024));  // this request is not adjacent in the file
-  pump.submit(short_read(6 * 1024 + 512, 7 * 1024));  // this request is not adjacent in memory
-  pump.submit(short_read(7 * 1024 + 512, 6 * 1024, first));
+  // These three requests are adjacent in the file, but not in memory. The pump joins them, because `first` is complete.
+  pump.submit(short_read(8 * 1024, 7 * 1024));
+  pump.submit(short_read(9 * 1024, 6 * 1024));
+  pump.submit(short_read(10 * 1024, 5 * 1024, first));
   store.allow();
   pump.drain();
   std::vector<std::size_t> lengths;
   for (const Transfer &transfer : store.started()) lengths.push_back(transfer.length);
-  EXPECT_EQ(lengths, (std::vector<std::size_t>{512, 4096, 1024, 1024, 1024, 1024}));
+  EXPECT_EQ(lengths, (std::vector<std::size_t>{512, 4096, 1024, 1024, 3072}));
   EXPECT_EQ(part(memory, 0, 5 * 1024), part(store.bytes(), 0, 5 * 1024));
+  EXPECT_EQ(part(memory, 7 * 1024, 1024), part(store.bytes(), 8 * 1024, 1024));
+  EXPECT_EQ(part(memory, 6 * 1024, 1024), part(store.bytes(), 9 * 1024, 1024));
+  EXPECT_EQ(part(memory, 5 * 1024, 1024), part(store.bytes(), 10 * 1024, 1024));
+}
+
+TEST(Pump, JoinsARequestWithTheRequestThatItWaitsFor) {
+  ScriptedStore store(file_bytes);
+  store.hold();
+  std::vector<std::byte> blocker(512), memory(8 * 1024);
+  Pump pump(store, {.chunk_bytes = 4096, .in_flight_bytes = 1 << 15, .capacity = 16});
+  pump.submit(read_of(blocker, 0));
+  store.started(1);
+  const Ticket first = pump.submit({false, 0, 0, memory.data() + 2048, 1024, no_ticket});
+  const Ticket second = pump.submit({false, 0, 1024, memory.data(), 1024, first});
+  pump.submit({false, 0, 2048, memory.data() + 512, 1024, second});  // uses memory of the second request
+  store.allow();
+  pump.drain();
+  std::vector<std::size_t> lengths;
+  for (const Transfer &transfer : store.started()) lengths.push_back(transfer.length);
+  EXPECT_EQ(lengths, (std::vector<std::size_t>{512, 2048, 1024}));
+  EXPECT_EQ(part(memory, 2048, 1024), part(store.bytes(), 0, 1024));
+  EXPECT_EQ(part(memory, 0, 512), part(store.bytes(), 1024, 512));
+  EXPECT_EQ(part(memory, 512, 1024), part(store.bytes(), 2048, 1024));
 }
 
 TEST(Pump, CompletesJoinedRequestsByTheirOwnBytes) {
@@ -130,6 +155,33 @@ TEST(Pump, CompletesJoinedRequestsByTheirOwnBytes) {
   }
   pump.drain();
   EXPECT_EQ(pump.bytes_read(), file_bytes);
+}
+
+// The requests are adjacent in the file. In memory, they are in reverse order. Each transfer is short, so the pump must
+// continue it in the middle of a part.
+TEST(Pump, ContinuesJoinedRequestsWithScatteredMemory) {
+  constexpr std::size_t length = 96, count = file_bytes / length;
+  for (const bool write : {false, true}) {
+    std::mt19937 random(12);
+    ScriptedStore store(file_bytes, 4, [&](const Transfer &transfer, std::size_t number) -> std::int64_t {
+      if (number % 5 == 1) return -EINTR;
+      return static_cast<std::int64_t>(1 + random() % transfer.length);
+    });
+    std::vector<std::byte> memory(count * length, std::byte{3}), expected = store.bytes();
+    if (write)
+      for (std::byte &byte : memory) byte = static_cast<std::byte>(random());
+    Pump pump(store, {.chunk_bytes = 5000, .in_flight_bytes = 20000, .capacity = count});
+    for (std::size_t i = 0; i < count; ++i)
+      pump.submit(Request{write, 0, i * length, memory.data() + (count - 1 - i) * length, length, no_ticket});
+    pump.drain();
+    const std::vector<std::byte> bytes = store.bytes();
+    if (!write) {
+      EXPECT_EQ(bytes, expected);
+    }
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_EQ(part(memory, (count - 1 - i) * length, length), part(bytes, i * length, length)) << "request " << i;
+    EXPECT_EQ(pump.bytes_read() + pump.bytes_written(), count * length);
+  }
 }
 
 TEST(Pump, KeepsToDepthAndBytesInFlight) {

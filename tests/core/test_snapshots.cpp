@@ -41,19 +41,30 @@ class Recorded final : public Store {
   void submit(std::span<const Transfer> transfers) override {
     {
       const std::lock_guard lock(mutex_);
-      seen_.insert(seen_.end(), transfers.begin(), transfers.end());
+      for (const Transfer &transfer : transfers) add(transfer);
     }
     inside_->submit(transfers);
   }
   std::size_t reap(std::span<Completion> completions, bool wait) override { return inside_->reap(completions, wait); }
   void flush() override { inside_->flush(); }
   const std::vector<File> &files() const override { return inside_->files(); }
+  // If the pump has joined writes of several slots, each part of the memory is an own transfer in the result. Whether
+  // writes are joined depends on the speed of the threads.
   std::vector<Transfer> seen() {
     const std::lock_guard lock(mutex_);
     return seen_;
   }
 
  private:
+  void add(const Transfer &transfer) {
+    if (transfer.parts.empty()) return seen_.push_back(transfer);
+    std::uint64_t offset = transfer.offset;
+    for (const iovec &part : transfer.parts) {
+      seen_.push_back({transfer.write, transfer.file, offset, begin_of(part), part.iov_len});
+      offset += part.iov_len;
+    }
+  }
+
   std::unique_ptr<Store> inside_;
   std::mutex mutex_;
   std::vector<Transfer> seen_;

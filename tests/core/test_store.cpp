@@ -160,6 +160,28 @@ TEST_P(Contract, TakesWhatIsNotAligned) {
   EXPECT_EQ(in_[1005], out_[1101]);
 }
 
+TEST_P(Contract, TakesMemoryInParts) {
+  fill(out_, file_bytes, 8);
+  // first whole pages, which can be transferred directly, then parts of any length
+  for (const std::size_t unit : {page, std::size_t{100}}) {
+    const std::size_t total = 6 * unit;
+    std::vector<iovec> from{{out_ + 4 * unit, 2 * unit}, {out_, unit}, {out_ + 8 * unit, 3 * unit}};
+    std::vector<iovec> to{{in_ + 7 * unit, 3 * unit}, {in_, 3 * unit}};
+    std::vector<std::byte> expected;
+    for (const iovec &part : from) expected.insert(expected.end(), begin_of(part), begin_of(part) + part.iov_len);
+    EXPECT_EQ(move_one({true, 0, page, out_ + 4 * unit, total, 1, from}), static_cast<std::int64_t>(total));
+    EXPECT_EQ(move_one({false, 0, page, in_ + 7 * unit, total, 2, to}), static_cast<std::int64_t>(total));
+    EXPECT_EQ(std::memcmp(in_ + 7 * unit, expected.data(), 3 * unit), 0);
+    EXPECT_EQ(std::memcmp(in_, expected.data() + 3 * unit, 3 * unit), 0);
+  }
+  // the second part is not aligned, so the whole transfer goes through the page cache
+  std::vector<iovec> to{{in_, page}, {in_ + 2 * page + 1, page}};
+  EXPECT_EQ(move_one({true, 0, 0, out_, 2 * page, 3}), static_cast<std::int64_t>(2 * page));
+  EXPECT_EQ(move_one({false, 0, 0, in_, 2 * page, 4, to}), static_cast<std::int64_t>(2 * page));
+  EXPECT_EQ(std::memcmp(in_, out_, page), 0);
+  EXPECT_EQ(std::memcmp(in_ + 2 * page + 1, out_ + page, page), 0);
+}
+
 TEST_P(Contract, ReadsAreShortAtTheEndAndNothingBehindIt) {
   EXPECT_EQ(move_one({false, 0, file_bytes - page, in_, 2 * page, 1}), static_cast<std::int64_t>(page));
   EXPECT_EQ(move_one({false, 0, file_bytes, in_, page, 2}), 0);

@@ -76,6 +76,7 @@ class FaultyStore final : public Store {
     Clock::time_point due;
     bool flip = false;
     std::uint64_t read = 0;
+    std::vector<iovec> parts = {};  // the parts of a transfer that was made shorter
   };
   struct Delayed {
     Completion completion;
@@ -96,10 +97,14 @@ class FaultyStore final : public Store {
     // Reads have their own numbers, because the number of writes between two reads differs from run to run.
     const std::uint64_t read = transfer.write ? reads_ : reads_++;
     const bool flips = !transfer.write && (read == faults_.flip_at || happens(faults_.flip_rate, read, flip));
-    pending_[number] = Pending{transfer, due, flips, read};
+    Pending &pending = pending_[number] = Pending{transfer, due, flips, read};
     Transfer passed = transfer;
     passed.tag = number;
-    if (happens(faults_.short_rate, number, shorter)) passed.length = shortened(transfer, number);
+    if (happens(faults_.short_rate, number, shorter)) {
+      passed.length = shortened(transfer, number);
+      pending.parts = first_of(transfer.parts, passed.length);
+      passed.parts = pending.parts;
+    }
     if (transfer.write) written_ += passed.length;
     inside_->submit({&passed, 1});
   }
@@ -122,11 +127,30 @@ class FaultyStore final : public Store {
     return std::max<std::size_t>(length, unit);
   }
 
+  // Returns parts for the first `bytes` bytes of the given parts.
+  static std::vector<iovec> first_of(std::span<const iovec> parts, std::size_t bytes) {
+    std::vector<iovec> result;
+    for (const iovec &part : parts) {
+      if (bytes == 0) break;
+      result.push_back({part.iov_base, std::min(part.iov_len, bytes)});
+      bytes -= result.back().iov_len;
+    }
+    return result;
+  }
+
+  static std::byte &byte_of(const Transfer &transfer, std::size_t place) {
+    for (const iovec &part : transfer.parts) {
+      if (place < part.iov_len) return begin_of(part)[place];
+      place -= part.iov_len;
+    }
+    return transfer.data[place];
+  }
+
   void arrive(const Completion &completion) {
     const Pending pending = pending_.extract(completion.tag).mapped();
     if (pending.flip && completion.result > 0) {
       const std::uint64_t word = random_word(faults_.seed, pending.read, where);
-      std::byte &victim = pending.transfer.data[(word >> 3) % static_cast<std::uint64_t>(completion.result)];
+      std::byte &victim = byte_of(pending.transfer, (word >> 3) % static_cast<std::uint64_t>(completion.result));
       victim ^= std::byte{1} << static_cast<int>(word & 7);
     }
     delayed_.push_back({{pending.transfer.tag, completion.result}, pending.due});

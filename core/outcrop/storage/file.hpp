@@ -19,15 +19,30 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace outcrop {
+
+/// Returns the first byte of a part of the memory of a transfer.
+inline std::byte *begin_of(const iovec &part) { return static_cast<std::byte *>(part.iov_base); }
+
+/// Returns the parts without their first `bytes` bytes. If a part remains only partially, the function changes it.
+inline std::span<iovec> without_first(std::span<iovec> parts, std::size_t bytes) {
+  while (!parts.empty() && parts[0].iov_len <= bytes) {
+    bytes -= parts[0].iov_len;
+    parts = parts.subspan(1);
+  }
+  if (bytes > 0) parts[0] = {begin_of(parts[0]) + bytes, parts[0].iov_len - bytes};
+  return parts;
+}
 
 /// An open file descriptor. The destructor closes it.
 class Descriptor {

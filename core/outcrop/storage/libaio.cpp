@@ -65,7 +65,12 @@ class LibaioStore final : public Store {
     free_.pop_back();
     const auto [file, begin] = locate(transfer);
     const auto offset = static_cast<long long>(begin);
-    if (transfer.write)
+    const auto parts = static_cast<int>(transfer.parts.size());
+    if (parts > 0 && transfer.write)
+      io_prep_pwritev(block, file, transfer.parts.data(), parts, offset);
+    else if (parts > 0)
+      io_prep_preadv(block, file, transfer.parts.data(), parts, offset);
+    else if (transfer.write)
       io_prep_pwrite(block, file, transfer.data, transfer.length, offset);
     else
       io_prep_pread(block, file, transfer.data, transfer.length, offset);

@@ -33,26 +33,24 @@ class Parts {
       parts_[2 * i] = {messages[i].data(), messages[i].size()};
       parts_[2 * i + 1] = {sums[i].data(), sums[i].size()};
     }
+    left_ = std::span(parts_).first(count_);
   }
+  Parts(const Parts &) = delete;
 
-  bool empty() const { return first_ == count_; }
-  std::size_t complete() const { return first_ / 2; }  // number of messages that are complete
+  bool empty() const { return left_.empty(); }
+  std::size_t complete() const { return (count_ - left_.size()) / 2; }  // number of messages that are complete
   msghdr header() {
     msghdr result{};
-    result.msg_iov = &parts_[first_];
-    result.msg_iovlen = count_ - first_;
+    result.msg_iov = left_.data();
+    result.msg_iovlen = left_.size();
     return result;
   }
-  void advance(std::size_t bytes) {
-    for (; first_ < count_ && parts_[first_].iov_len <= bytes; ++first_) bytes -= parts_[first_].iov_len;
-    if (bytes == 0) return;
-    parts_[first_].iov_base = static_cast<std::byte *>(parts_[first_].iov_base) + bytes;
-    parts_[first_].iov_len -= bytes;
-  }
+  void advance(std::size_t bytes) { left_ = without_first(left_, bytes); }
 
  private:
   std::array<iovec, 2 * Link::max_batch> parts_;
-  std::size_t first_ = 0, count_;
+  std::size_t count_;
+  std::span<iovec> left_;  // the parts that are not transferred yet
 };
 
 Sum to_bytes(std::uint32_t crc) {

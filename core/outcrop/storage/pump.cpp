@@ -8,6 +8,14 @@
 #include "outcrop/base/error.hpp"
 
 namespace outcrop {
+namespace {
+
+constexpr std::size_t max_parts = 64;  // maximum number of parts of the memory of a chunk
+
+// Returns true if two requests of one row each use the same memory.
+bool overlaps(const Request &a, const Request &b) { return a.data < b.data + b.length && b.data < a.data + a.length; }
+
+}  // namespace
 
 Pump::Pump(Store &store, const PumpOptions &options)
     : store_(store),
@@ -18,6 +26,7 @@ Pump::Pump(Store &store, const PumpOptions &options)
   const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.chunk_bytes, 1);
   // A small request makes a small chunk. So more than `in_flight_bytes` / `chunk_bytes` chunks can be in flight.
   chunks_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
+  parts_.resize(max_parts * chunks_.size());
   free_chunks_.reserve(chunks_.size());
   for (std::size_t i = chunks_.size(); i > 0; --i) free_chunks_.push_back(i - 1);
   retries_.reserve(chunks_.size());
@@ -141,17 +150,20 @@ bool Pump::gather_from(TicketQueue &queue) {
 }
 
 // If a chunk is a whole request, adds the following requests of the queue to the chunk. Adds only requests that may
-// start now, so no request waits for another request of its chunk.
+// start now. A request may also wait for the request before it in the chunk, if the two use different memory. For
+// example, the end of a plane's record waits for the rest of the record.
 void Pump::join(TicketQueue &queue, Chunk &chunk) {
   Transfer &whole = chunk.transfer;
   for (Ticket last = chunk.ticket; queue.count() > 0; queue.pop()) {
     QueuedRequest &next = queued(queue.front());
     const Request &request = next.request;
-    const bool follows = request.rows == 1 && request.file == whole.file &&
-                         request.offset == whole.offset + whole.length && request.data == whole.data + whole.length;
+    const bool follows =
+        request.rows == 1 && request.file == whole.file && request.offset == whole.offset + whole.length;
     const bool fits = whole.length + request.length <= options_.chunk_bytes &&
                       in_flight_bytes_ + request.length <= options_.in_flight_bytes;
-    if (!follows || !fits || !complete(request.after)) return;
+    const bool may_start =
+        complete(request.after) || (request.after == last && !overlaps(request, queued(last).request));
+    if (!follows || !fits || !may_start || !add_memory(whole, request)) return;
     assert(next.issued == 0);
     next.issued = request.length;
     whole.length += request.length;
@@ -159,6 +171,32 @@ void Pump::join(TicketQueue &queue, Chunk &chunk) {
     queued(last).joined = next.ticket;
     last = next.ticket;
   }
+}
+
+// Adds the memory of a request to a transfer. If this memory does not follow the memory of the transfer, the transfer
+// gets another part. Returns false if there is no place for another part. Also returns false if only one of the two
+// could be transferred directly, because a transfer with such parts would go through the page cache as a whole.
+bool Pump::add_memory(Transfer &whole, const Request &request) {
+  const std::span places(&parts_[whole.tag * max_parts], max_parts);
+  std::size_t count = whole.parts.size();
+  if (count == 0) places[count++] = {whole.data, whole.length};
+  iovec &last = places[count - 1];
+  const bool follows = request.data == begin_of(last) + last.iov_len;
+  if (!follows || count > 1) {
+    const File &file = store_.files().at(whole.file);
+    const std::uint64_t begin = request.offset - last.iov_len;
+    if (file.descriptor(begin, begin_of(last), last.iov_len) !=
+        file.descriptor(request.offset, request.data, request.length))
+      return false;
+  }
+  if (follows)
+    last.iov_len += request.length;
+  else if (count < places.size())
+    places[count++] = {request.data, request.length};
+  else
+    return false;
+  if (count > 1) whole.parts = places.first(count);
+  return true;
 }
 
 // Fills batch_ with the transfers that must be submitted now.
@@ -207,8 +245,13 @@ void Pump::settle(const Completion &completion) {
     return;
   }
   chunk.transfer.offset += moved;
-  chunk.transfer.data += moved;
   chunk.transfer.length -= moved;
+  if (chunk.transfer.parts.empty()) {
+    chunk.transfer.data += moved;
+  } else {
+    chunk.transfer.parts = without_first(chunk.transfer.parts, moved);
+    chunk.transfer.data = begin_of(chunk.transfer.parts[0]);
+  }
   in_flight_bytes_ -= moved;
   retries_.push_back(number);
 }

@@ -3,8 +3,8 @@
 //     compute ──submit──► ring of requests ──┬─► reads, in order  ──┐   chunks of 2 MiB,
 //             ◄──wait───                     └─► writes, in order ──┴─► at most 32 MiB in flight ──► Store
 //
-// Long requests are divided into chunks. Short requests that are neighbours in the queue, in the file and in memory are
-// joined, because each system call takes time.
+// Long requests are divided into chunks. Short requests that are neighbours in the queue and in the file are joined,
+// because each system call takes time. Their memory may be at different places.
 //
 // A request may name an earlier request, and starts only after this earlier request is complete. For example, a read
 // into a slot starts after the write from that slot. A read that waits does not delay writes, and a write that waits
@@ -109,6 +109,7 @@ class Pump {
   bool gather_from(TicketQueue &queue);
   void join(TicketQueue &queue, Chunk &chunk);
   void credit(Chunk &chunk, std::size_t moved);
+  bool add_memory(Transfer &whole, const Request &request);
   void release(std::size_t number);
   void settle(const Completion &completion);
   bool stopped() const { return stopping_ || cancelled_ || failure_.has_value(); }
@@ -133,6 +134,7 @@ class Pump {
 
   // Only the I/O thread uses the following members.
   std::vector<Chunk> chunks_;
+  std::vector<iovec> parts_;                        // the parts of the memory of each chunk (Transfer::parts)
   std::vector<std::size_t> free_chunks_, retries_;  // indices in chunks_; chunks in retries_ are counted as in flight
   std::vector<Transfer> batch_;
   std::vector<Completion> completions_;

@@ -47,7 +47,17 @@ Store::Location Store::locate(const Transfer &transfer) const {
   if (transfer.file >= files_.size()) return {};
   const File &file = files_[transfer.file];
   if ((transfer.write && !file.writable()) || !file.holds(transfer.offset, transfer.length)) return {};
-  return {file.descriptor(transfer.offset, transfer.data, transfer.length), file.begin() + transfer.offset};
+  const std::uint64_t begin = file.begin() + transfer.offset;
+  if (transfer.parts.empty()) return {file.descriptor(transfer.offset, transfer.data, transfer.length), begin};
+  // the transfer is direct only if each part alone could be transferred directly
+  int descriptor = file.buffered_descriptor();
+  std::uint64_t offset = transfer.offset;
+  for (const iovec &part : transfer.parts) {
+    descriptor = file.descriptor(offset, begin_of(part), part.iov_len);
+    if (descriptor == file.buffered_descriptor()) break;
+    offset += part.iov_len;
+  }
+  return {descriptor, begin};
 }
 
 void Store::move(Transfer whole) {

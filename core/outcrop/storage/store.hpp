@@ -36,6 +36,9 @@ struct FileSpec {
 
 /// A transfer of `length` bytes between memory at `data` and file number `file` at `offset`. The completion of the
 /// transfer has the same `tag`.
+///
+/// If `parts` is not empty, the memory consists of these parts, and `data` is the beginning of the first part. The
+/// parts have `length` bytes together. They must stay valid until the transfer is complete.
 struct Transfer {
   bool write = false;
   std::uint32_t file = 0;
@@ -43,6 +46,7 @@ struct Transfer {
   std::byte *data = nullptr;
   std::size_t length = 0;
   std::uint64_t tag = 0;
+  std::span<iovec> parts = {};
 };
 
 /// The end of a transfer. `result` is the number of bytes transferred, or -errno. After a short transfer, the caller

@@ -129,8 +129,14 @@ void PoolStore::work() {
 std::int64_t PoolStore::move(const Transfer &transfer) {
   const auto [file, begin] = locate(transfer);
   const auto offset = static_cast<off_t>(begin);
-  const ssize_t moved = transfer.write ? pwrite(file, transfer.data, transfer.length, offset)
-                                       : pread(file, transfer.data, transfer.length, offset);
+  const auto parts = static_cast<int>(transfer.parts.size());
+  ssize_t moved = 0;
+  if (parts > 0)
+    moved = transfer.write ? pwritev(file, transfer.parts.data(), parts, offset)
+                           : preadv(file, transfer.parts.data(), parts, offset);
+  else
+    moved = transfer.write ? pwrite(file, transfer.data, transfer.length, offset)
+                           : pread(file, transfer.data, transfer.length, offset);
   return moved < 0 ? -errno : moved;
 }
 
@@ -161,8 +167,15 @@ class MmapStore final : public PoolStore {
     const Mapping &mapping = mappings_[transfer.file];
     if (transfer.offset >= mapping.size()) return transfer.write ? -ENOSPC : 0;
     const std::size_t length = std::min<std::uint64_t>(transfer.length, mapping.size() - transfer.offset);
-    std::byte *place = mapping.data() + transfer.offset;
-    std::memcpy(transfer.write ? place : transfer.data, transfer.write ? transfer.data : place, length);
+    std::byte *const place = mapping.data() + transfer.offset;
+    iovec whole{transfer.data, transfer.length};
+    std::size_t done = 0;
+    for (const iovec &part : transfer.parts.empty() ? std::span(&whole, 1) : transfer.parts) {
+      const std::size_t bytes = std::min(part.iov_len, length - done);
+      std::memcpy(transfer.write ? place + done : begin_of(part), transfer.write ? begin_of(part) : place + done,
+                  bytes);
+      done += bytes;
+    }
     forget(place, length);
     return static_cast<std::int64_t>(length);
   }

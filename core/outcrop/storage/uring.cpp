@@ -153,7 +153,12 @@ class UringStore final : public Store {
     assert(entry != nullptr);  // an entry is always free, because the queue has room for `depth` transfers
     const auto [file, offset] = locate(transfer);
     const auto length = static_cast<unsigned>(std::min(transfer.length, max_transfer_bytes));
-    if (transfer.write)
+    const auto parts = static_cast<unsigned>(transfer.parts.size());
+    if (parts > 0 && transfer.write)
+      io_uring_prep_writev(entry, file, transfer.parts.data(), parts, offset);
+    else if (parts > 0)
+      io_uring_prep_readv(entry, file, transfer.parts.data(), parts, offset);
+    else if (transfer.write)
       io_uring_prep_write(entry, file, transfer.data, length, offset);
     else
       io_uring_prep_read(entry, file, transfer.data, length, offset);
