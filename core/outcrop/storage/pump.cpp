@@ -111,7 +111,7 @@ bool Pump::startable() const {
   });
 }
 
-// Takes the next chunk from the first request of a queue. Returns false if this request may not start yet.
+// Takes the next chunk from the first request of a queue. Returns false if this request cannot start yet.
 bool Pump::gather_from(TicketQueue &queue) {
   if (queue.count() == 0) return false;
   const Ticket ticket = queue.front();
@@ -140,8 +140,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   return true;
 }
 
-// If a chunk is a whole request, adds the following requests of the queue to the chunk. Adds only requests that may
-// start now, so no request waits for another request of its chunk.
+// Adds the following requests of the queue to a chunk that is a whole request. Adds only requests that can start now,
+// so no request waits for another request of the same chunk.
 void Pump::join(TicketQueue &queue, Chunk &chunk) {
   Transfer &whole = chunk.transfer;
   for (Ticket last = chunk.ticket; queue.count() > 0; queue.pop()) {
