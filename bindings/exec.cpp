@@ -218,8 +218,8 @@ Snapshot to_snapshot(nb::handle one) {
   return result;
 }
 
-// Converts a PassAcquisition (run/acquisition/pass_acquisition.py) to the requests of the executor. The result refers
-// to the values of `python` without a copy, so `python` must outlive the result.
+// Converts a PassAcquisition (run/acquisition/pass_acquisition.py) to the requests of the executor. The function does
+// not copy the values of `python`, so `python` must outlive the result.
 AcquisitionRequests to_requests(nb::handle python) {
   AcquisitionRequests result;
   for (nb::handle one : python.attr("injections")) {
@@ -248,8 +248,8 @@ AcquisitionRequests to_requests(nb::handle python) {
 
 // Converts sums of fields to Python. Returns one tuple of six entries for each element of `sums`. The first entry is
 // the sum of the finite values, as the bytes of an integer (ExactSum::integer()). The second entry is the sum of the
-// infinities and NaNs. The third and fourth entries are the corresponding sums of the squares of the values. The last
-// two entries are the minimum and the maximum.
+// infinities and NaNs. The third and fourth entries are the same two sums of the squares of the values. The last two
+// entries are the minimum and the maximum.
 nb::list from_sums(const std::vector<FieldSum> &sums) {
   nb::list result;
   for (const FieldSum &one : sums)
@@ -278,8 +278,8 @@ Bind to_bind(const std::string &name) {
   throw nb::value_error(text_from("no such way to bind: ", name).c_str());
 }
 
-// Returns one tuple for each NUMA node that this process may use. The tuple has two numbers: the cores of the node, and
-// the processors of the node.
+// Returns one tuple for each NUMA node that this process may use. The tuple has two numbers: how many cores and how
+// many processors the node has.
 std::vector<std::tuple<unsigned, std::size_t>> numa_nodes(const std::string &topology) {
   std::vector<std::tuple<unsigned, std::size_t>> result;
   for (const NumaNode &node : (topology.empty() ? system_topology() : synthetic_topology(topology)).nodes)
@@ -321,12 +321,12 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
 // For each array, the number of its first file in the store.
 using FirstFiles = std::vector<std::uint32_t>;
 
-// For each state that a pass reads, two numbers: the number of the state's file in the store, and the checksum of the
+// Two values for each state that a pass reads: the number of the state's file in the store, and the checksum of the
 // state.
 using HistoryFiles = std::vector<std::tuple<std::uint32_t, std::uint32_t>>;
 
-// Returns, for each array, its files in the store and the seed of its seals. The object `seeds` has an attribute with
-// the name `name`. This attribute is the list of the seeds. If `seeds` is None or the list is empty, all seeds are 0.
+// Returns the files in the store and the seed of the seals, for each array. The object `seeds` has an attribute with
+// the name `name`, which is the list of the seeds. If `seeds` is None or the list is empty, all seeds are 0.
 std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file, nb::handle seeds,
                                  const char *name) {
   std::vector<std::uint32_t> values;

@@ -1,5 +1,5 @@
-// This file contains code that is used by the two extension modules, _core and _aggregate. The code turns C++ errors
-// into the errors of the Python package, and gives access to the memory of Python objects.
+// The two extension modules, _core and _aggregate, both use the code in this file. The code turns C++ errors into the
+// errors of the Python package, and gives access to the memory of Python objects.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -180,8 +180,8 @@ std::unique_ptr<Trajectory> open_trajectory(const std::string &path, std::size_t
   return Trajectory::open(path, options);
 }
 
-// Holds the Python arrays of one state of a trajectory, one array for each field, and the addresses of the arrays'
-// bytes. Raises InputError if the number of arrays or the size of an array does not match the trajectory's layout.
+// Holds the Python arrays of one state of a trajectory, and the addresses of their bytes. Each field has one array.
+// Raises InputError if the number of arrays or the size of an array does not match the trajectory's layout.
 struct StateArrays {
   StateArrays(const Trajectory &trajectory, const nb::list &arrays, bool writable) {
     const StateLayout &layout = trajectory.layout();
@@ -205,8 +205,8 @@ std::uint64_t push(Trajectory &trajectory, const nb::list &arrays) {
   return trajectory.push(state.cells);
 }
 
-// Removes the newest state of a trajectory. Returns the number of this state, and for each field an array that refers
-// to the memory of the trajectory. This memory exists at least as long as the returned arrays.
+// Removes the newest state of a trajectory. Returns the number of this state, and one array for each field. The arrays
+// refer to the memory of the trajectory. This memory exists at least as long as the arrays.
 nb::tuple pop(nb::handle self) {
   Trajectory &trajectory = nb::cast<Trajectory &>(self);
   Trajectory::Popped popped;
@@ -238,8 +238,7 @@ NamedShapes fields_of(const Trajectory &trajectory) {
 using ConstBytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
 using Contiguous = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Returns an array that refers to the bytes of a mapping. The mapping stays valid until Python has freed all arrays
-// that refer to it.
+// Returns an array that refers to the bytes of a mapping. The mapping stays valid as long as an array refers to it.
 nb::object bytes_of(nb::handle self) {
   const Mapping &mapping = nb::cast<const Mapping &>(self);
   if (mapping.writable()) return nb::cast(Bytes(mapping.data(), {mapping.size()}, self));

@@ -2,9 +2,9 @@
 
     .venv/bin/python examples/advection.py [--size 256] [--steps 512] [--memory 1MiB] [-d DIRECTORY]
 
-The wind is diagonal. Its speed is chosen so that the shapes are back at their start after exactly `--steps` steps.
-Therefore every difference from the start is an error of the scheme. `advection.png` shows the start, both results, and
-the values along the diagonal.
+The wind is diagonal. The program chooses the speed of the wind so that the shapes are back at their start after exactly
+`--steps` steps. Therefore every difference from the start is an error of the scheme. `advection.png` shows the start,
+both results, and the values along the diagonal.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
 The volume has 197 x 233 x 189 cells. One array in float32 takes 35 MiB, more than four times the memory budget.
 `--size` sets the number of cells along the longest axis. If the value is not 233, the program resamples the volume
-while it reads the volume. The program writes the run and two pictures, `before.png` and `after.png`, to DIRECTORY.
+during reading. The program writes the run and two pictures, `before.png` and `after.png`, to DIRECTORY.
 """
 
 import lzma

@@ -59,8 +59,8 @@ Found = dict[str, list[Outcome]]
 
 
 def resident_bytes() -> tuple[int, int]:
-    """Return two numbers of resident bytes of this process. The first number counts its own memory and shared memory,
-    and the second number counts mapped files."""
+    """Return how many bytes of this process are in DRAM, as two numbers. The first number is for private and shared
+    memory. The second number is for mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     known = {line.split()[0]: int(line.split()[1]) << 10 for line in lines if line.startswith("Rss")}
     return known["RssAnon:"] + known["RssShmem:"], known["RssFile:"]
@@ -105,7 +105,7 @@ def measure(
     None.
 
     `prepare` makes the files that all variants use. The files are in a new folder inside the given directory. `measure`
-    removes this folder at the end. If `prepare` changes options, all variants get the changed options.
+    removes this folder at the end. `prepare` can change options: all variants get the changed options.
     """
     if given.variant is not None:
         try:

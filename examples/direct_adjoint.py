@@ -13,12 +13,12 @@ the forward run.
 
 `direct_adjoint.png` shows the state at the end, the measured quantity, and the sensitivity at the start. To check the
 sensitivity, the program runs forward twice more, each time with a few additional algae at another place. For one of
-these places, the program also prints a finite difference. It also compares the sensitivity with the adjoint of a solver
-in NumPy.
+these places, the program also prints a finite difference. The program also compares the sensitivity with the adjoint of
+a solver in NumPy.
 
-The NumPy solver is an example of a program of your own. The solver keeps its states in `oc.Trajectory`. The printed
-table has the times of the forward run and of the adjoint run of this solver. Each row is for one place where the states
-are kept:
+The NumPy solver shows how you can use a trajectory in your own program. The solver keeps its states in `oc.Trajectory`.
+The printed table has the times of the forward run and of the adjoint run of this solver. Each row is for one place
+where the states are kept:
 
     none                  No state is kept, so there is no adjoint run.
     slow shared tier      Files. The program adds pauses, so that it transfers at most `--slow` bytes per second.
@@ -76,7 +76,7 @@ EDDIES = 5
 
 @dataclass(frozen=True)
 class Lake:
-    """A lake of size x size cells that is observed for `steps` steps.
+    """A lake of size x size cells. The simulation has `steps` steps.
 
     `flow_y[y, x]` is the speed of the water at the face between the cells (y, x) and (y + 1, x). `flow_x[y, x]` is the
     speed at the face between (y, x) and (y, x + 1). `algae` has the algae at the start. All shapes are (size, size).
@@ -101,8 +101,8 @@ class Lake:
 
     @property
     def weights(self) -> np.ndarray:
-        """The derivative of the mean of the algae in the bay with respect to the algae in each cell. The shape is
-        (size, size)."""
+        """The weight of each cell in the measured quantity. This quantity is a sum, so its derivatives are the weights.
+        The shape is (size, size)."""
         weights = np.zeros((self.size, self.size))
         weights[self.bay] = 1 / weights[self.bay].size
         return weights
@@ -175,7 +175,7 @@ def run_forward(
 
 
 def sensitivity_of(lake: Lake, sim: oc.Simulation) -> np.ndarray:
-    """Return the derivative of the mean in the bay at the end with respect to the algae in each cell at the start."""
+    """Return the sensitivity: how the mean in the bay at the end changes with the algae in each cell at the start."""
     adjoint = sim.adjoint({"u": lake.weights}, wrt="u", force=True)
     print(adjoint.run(progress="none"))
     gradient: np.ndarray = adjoint.gradients["u"][:]

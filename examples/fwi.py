@@ -71,7 +71,7 @@ class Survey:
 
     @property
     def steps(self) -> int:
-        """The number of steps that a source needs to emit its wavelet, and that the wave then needs to cross the
+        """The number of steps of a run. In these steps, a source emits its wavelet, and then the wave crosses the
         region.
         """
         return round((WIDTH / VELOCITY + 2.4 / FREQUENCY) / self.dt)

@@ -42,15 +42,15 @@ class Survey:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The numbers of cells along length, width and depth. The longest axis comes first. It is the streaming axis,
+        """The numbers of cells along length, width and depth. The longest axis comes first and is the streaming axis,
         so that planes are small."""
         nz, ny, nx = (round(size / self.spacing) + 1 for size in (LENGTH, self.width, DEPTH))
         return nz, ny, nx
 
     @property
     def frequency(self) -> float:
-        """The peak frequency of the Ricker wavelet, at most 25 Hz. Waves with 2.5 times this frequency are at least
-        four cells long where the velocity is 1500 m/s."""
+        """The peak frequency of the Ricker wavelet, at most 25 Hz. The wavelet contains frequencies up to 2.5 times its
+        peak frequency. At 1500 m/s, a wave of this highest frequency is at least four cells long."""
         return min(25.0, 1500.0 / (4 * 2.5 * self.spacing))
 
     @property

@@ -59,8 +59,8 @@ class Survey:
 
     @property
     def frequency(self) -> float:
-        """The peak frequency of the Ricker wavelet. Waves with 2.5 times this frequency are at least four cells long
-        where the velocity is 1500 m/s."""
+        """The peak frequency of the Ricker wavelet. The wavelet contains frequencies up to 2.5 times its peak
+        frequency. At 1500 m/s, a wave of this highest frequency is four cells long."""
         return 1500.0 / (4 * 2.5 * self.spacing)
 
     @property
@@ -121,8 +121,8 @@ def run_shot(
     fastest = float(models.true.max())
     dt = 0.9 * oc.stencils.stable_limit(stencil, {"h": h}, [{"v": fastest, "damp": 0.0}])
     velocity = np.pad(model, survey.sponge, mode="edge")
-    # The wave equation multiplies a source by dt^2 v^2. `values` contains this factor. A `scale` that reads v would
-    # make the source depend on v, and so would change the gradient with respect to v.
+    # The wave equation multiplies a source by dt^2 v^2. `values` contains this factor. If `scale` read v instead, the
+    # source would depend on v, and the gradient with respect to v would change.
     values = (dt * model[cell, 2]) ** 2 * ricker(survey.frequency, dt, SECONDS)
     sim = oc.Simulation(
         stencil,
@@ -188,9 +188,9 @@ def curvature(values: np.ndarray) -> np.ndarray:
 
 
 def image_of(survey: Survey, gradient: np.ndarray, illumination: np.ndarray) -> np.ndarray:
-    """Return the image. A step against the gradient improves the model, so the image is positive where the true
-    velocity is higher than the smoothed velocity. The division by the illumination makes deep reflectors as strong as
-    shallow reflectors."""
+    """Return the image. The image has the opposite sign of the gradient: it is positive where the true velocity is
+    higher than the smoothed velocity. The division by the illumination makes deep reflectors as strong as shallow
+    reflectors."""
     found = curvature(-gradient) / (illumination + 1e-3 * illumination.max())
     depth = np.arange(found.shape[1]) * survey.spacing
     return found * np.clip(depth / MUTED_METRES - 1, 0, 1)
@@ -204,8 +204,8 @@ def reflectors_of(survey: Survey, models: Models) -> np.ndarray:
 
 
 def correlation(survey: Survey, image: np.ndarray, reflectors: np.ndarray) -> float:
-    """Return the correlation of the image and the reflectors, below the depths at which image_of() weakens the image.
-    At each depth, both are first divided by their mean amplitude."""
+    """Return the correlation of the image and the reflectors. The image and the reflectors are first divided by their
+    mean amplitude at each depth. Small depths, at which image_of() weakens the image, are left out."""
     below = (slice(None), slice(round(2 * MUTED_METRES / survey.spacing), None))
     found = np.corrcoef(balanced(image)[below].reshape(-1), balanced(reflectors)[below].reshape(-1))
     return float(found[0, 1])

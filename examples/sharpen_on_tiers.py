@@ -82,7 +82,7 @@ def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
 
 
 def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) -> Outcome:
-    """Compute with the two written arrays in DRAM, and the two read-only arrays in DRAM or on the tier."""
+    """Compute on four arrays: the two written arrays are in DRAM, and the two read-only arrays are on `tier`."""
     arrays = read_only(given, tier)
     shape = (given.size + 2, given.size)
     arrays |= {name: oc.array(shape, "float32", tier="dram").values for name in WRITTEN}
@@ -95,8 +95,8 @@ def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) ->
 
 
 def side_by_side(given: argparse.Namespace) -> float:
-    """Return the relative increase of the time if the read-only arrays are on the tier instead of in DRAM. This process
-    measures both variants alternately, so that all other conditions are equal."""
+    """Return the relative increase of the time if the read-only arrays are mapped files whose pages are in memory, and
+    not copies in DRAM. This process measures both variants alternately, so that all other conditions are equal."""
     written = {name: oc.array((given.size + 2, given.size), "float32", tier="dram").values for name in WRITTEN}
     with (
         oc.Sweep(sharpening(), {**written, **read_only(given, "dram")}) as in_dram,

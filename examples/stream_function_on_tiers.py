@@ -14,10 +14,10 @@ removes them at the end. The printed table has these rows:
     full persistence       Both arrays are on the tier. Each step commits the array that the step has written.
     out of core            The engine computes, and commits after each pass.
 
-The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. With `--until`, the program first iterates
-without a measurement, to find the number of steps after which the change is small enough. The last line of the output
-is the minimum time of full persistence. The minimum time is the number of written bytes divided by the bandwidth of
-durable writes on the tier.
+The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. With `--until`, the program first finds the
+number of steps after which the change is small enough. This first iteration is not measured. The last line of the
+output is the minimum time of full persistence. The minimum time is the number of written bytes divided by the bandwidth
+of durable writes on the tier.
 """
 
 import argparse
@@ -49,8 +49,8 @@ def initial(n: int) -> np.ndarray:
 
 
 def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: int) -> Outcome:
-    """Compute all steps on two arrays, and return the measurements. After each step, count the step in the array that
-    has the new values (`Array.step`). This call also commits the array if a commit is due."""
+    """Compute all steps on two arrays, and return the measurements. After each step, call `Array.step` of the array
+    that has the new values. This call also commits the array if a commit is due."""
     even[...] = odd[...] = initial(given.size)
     arrays, flushes = (odd, even), list[Flush]()
     with oc.Sweep(oc.stencils.stream_function(), {"psi": (even.values, odd.values)}) as sweep:
@@ -83,7 +83,8 @@ def change(newest: Array, before: Array) -> float:
 
 
 def steps_until(given: argparse.Namespace) -> int:
-    """Return the number of steps after which the change of one step is at most the value of `--until`."""
+    """Return the number of steps of an iteration that ends when the change of a step is at most the value of
+    `--until`."""
     even, odd = (oc.array((given.size + 2, given.size), tier="dram") for _ in range(2))
     even[...] = odd[...] = initial(given.size)
     newest, before, steps = even, odd, 0

@@ -12,8 +12,8 @@ STREAM is the program of J. McCalpin. Compile it with this command:
     cc -O3 -march=native -fopenmp -DSTREAM_ARRAY_SIZE=16777216 stream.c -o stream
 
 Outcrop and STREAM each report the fastest of a few sweeps over three arrays of 128 MiB. The script prints the median of
-the ratios, and not a ratio of medians: other virtual machines on the same computer may halve the bandwidth from one
-second to the next.
+the ratios, and not a ratio of medians. The reason is that other virtual machines on the same computer can halve the
+bandwidth from one second to the next.
 
 fio and STREAM use huge pages, as Outcrop does. On some disks, transfers are three times faster with huge pages.
 """
@@ -37,8 +37,8 @@ from outcrop.tiers.discover import available_cores
 
 HUGE_PAGES = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
-# SECONDS is short, so that no program reaches the end of the file. After the end, a program would continue at the start
-# of the file, which is in the page cache.
+# SECONDS is short, so that no program reaches the end of the file. At the end, a program would begin again with the
+# first bytes of the file, which are then in the page cache.
 SPAN_BYTES, SECONDS, KIB = 1 << 30, 0.3, 1024
 RECORD = 2048 * KIB
 CASES = [
@@ -51,7 +51,7 @@ CASES = [
 ]
 SEQUENTIAL = own.RECORD_BYTES, own.RECORDS_IN_FLIGHT, own.SEQUENTIAL_SECONDS
 RANDOM = own.PAGE_BYTES, own.PAGES_IN_FLIGHT, own.RANDOM_SECONDS
-# For each figure of a tier, the settings of fio's job: pattern, bytes of a request, requests in flight, seconds.
+# The settings of fio's job for each figure of a tier: pattern, bytes of a request, requests in flight, seconds.
 TIER_FIGURES = {
     "sequential write": ("write", *SEQUENTIAL),
     "sequential read": ("read", *SEQUENTIAL),

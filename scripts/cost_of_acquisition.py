@@ -4,9 +4,9 @@ of order 8 out of core.
     .venv/bin/python scripts/cost_of_acquisition.py DIRECTORY [REPEATS]
 
 The script measures several runs alternately, on a machine without other work. Each snapshot contains the whole field,
-which is the largest possible snapshot. From the time of a run, the script subtracts the time in which the device can
-write the snapshots. The remaining time may be at most 5 % longer than the run without acquisition. The script also
-prints the seconds that the plan predicted.
+which is the largest possible snapshot. The device needs some time to write the snapshots. The script subtracts this
+time from the time of the run. The rest must be at most 5 % longer than the time of the run without acquisition. The
+script also prints the seconds that the plan predicted.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ The highest rank sleeps before each commit. The script runs heat7 in three ways,
     overlapped     as Outcrop does: ranks agree on a generation while they compute the next pass
     in turn        ranks begin a pass only when all ranks have committed the pass before
 
-It prints medians: the seconds of the run, and the seconds that each rank waited for the commits of the other ranks.
+The script prints two kinds of medians: the seconds of the run, and the seconds that each rank waited for the commits of
+the other ranks.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     python scripts/devito_table.py [TREE] [--only TEXT]
 
 TREE is a source tree of Devito, with a folder `examples`. Without TREE, the script uses the examples that are installed
-with Devito. Each case is a process of its own: a solver of examples/seismic, or the code of a tutorial. The script
-runs the first application of each Operator twice: by Devito in memory, and by Outcrop in a temporary directory. For
-each Operator, the table has the largest difference between the two results, divided by the largest value. If Outcrop
-refuses the Operator, the table has the message of the refusal. With `--only`, the script tries only the cases whose
-names contain TEXT, prints their rows, and writes no page.
+with Devito. Each case runs in its own process. A case is a solver of examples/seismic, or the code of a tutorial. The
+script runs the first application of each Operator twice: by Devito in memory, and by Outcrop in a temporary directory.
+For each Operator, the table has the largest difference between the two results, divided by the largest value. If
+Outcrop refuses the Operator, the table has the message of the refusal. With `--only`, the script tries only the cases
+whose names contain TEXT, prints their rows, and writes no page.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ TUTORIALS = (
 
 
 def code_of(tree: Path, name: str) -> str:
-    """Return the program of a case. The cells of a tutorial become one program, without commands of the notebook."""
+    """Return the program of a case. The program of a tutorial is the code of all cells of its notebook, without special
+    commands of notebooks."""
     if name in SOLVERS:
         return SOLVERS[name]
     cells = json.loads((tree / "examples" / f"{name}.ipynb").read_text())["cells"]
@@ -215,7 +216,7 @@ class Trial:
 
 
 def _copy(given: Any, own: Any) -> None:
-    """Copy the values of an object that a script passes to `apply` into the Operator's own object."""
+    """Copy the values of `given`, which a script passes to `apply`, to `own`, the Operator's own object."""
     if getattr(own, "is_Constant", False):
         own.data = getattr(given, "data", given)
     elif hasattr(given, "data_with_halo"):
@@ -235,8 +236,8 @@ def _difference(got: Any, want: Any) -> float:
 
 
 def results(tree: Path, name: str) -> list[dict[str, str]]:
-    """Return the rows of a case. If a difference is above LARGE, the case is run again in float64. The rounding errors
-    of float32 are then absent, so an error in the translation of an equation would show."""
+    """Return the rows of a case. If a difference is above LARGE, the case is run again in float64. Without the rounding
+    errors of float32, an error in the translation of an equation becomes visible."""
     rows = rows_of(tree, name)
     large = [row["result"] for row in rows if row["result"][:1].isdigit() and float(row["result"]) > LARGE]
     if large:

@@ -34,8 +34,7 @@ def draw_cells(axes: Axes) -> None:
 
 
 def draw_disk(axes: Axes) -> None:
-    """Draw the two copies on disk. The copy that is read is below level 1. The copy that is written is above the last
-    level."""
+    """Draw the two copies on disk. The pass reads the copy below level 1, and writes the copy above the last level."""
     read_to = (CURRENT + 2) * SLAB + 1
     written_to = CURRENT * SLAB - LEVELS + 1
     for z in range(PLANES):

@@ -35,14 +35,15 @@ EXPONENT_END = {"float32": 128, "float64": 1024}
 
 
 def series(function: Callable[[Any], Any], first: int, step: int) -> Callable[[Any], Any]:
-    """Return the function sum of c_k z^k. The coefficients c_k are the Taylor coefficients of `function` with the
-    numbers first, first + step, first + 2 step and so on."""
+    """Return a function that computes the sum of c_k z^k. Here c_k is the Taylor coefficient of `function` for the
+    power first + k step."""
     terms = mpmath.taylor(function, 0, first + 60 * step)[first::step]
     return lambda z: mpmath.polyval(terms[::-1], z)
 
 
 def interpolated(function: Callable[[Any], Any], low: Any, high: Any, count: int) -> list[Any]:
-    """Return the `count` coefficients of the polynomial that interpolates at the Chebyshev nodes, lowest first."""
+    """Return the `count` coefficients of a polynomial, from the lowest power on. The polynomial is equal to `function`
+    at the Chebyshev nodes."""
     nodes = [(low + high) / 2 + (high - low) / 2 * mpmath.cos(mpmath.pi * (2 * k + 1) / (2 * count))
              for k in range(count)]  # fmt: skip
     rows = mpmath.matrix([[node**k for k in range(count)] for node in nodes])
@@ -81,7 +82,8 @@ def polynomials(bits: int) -> Iterator[tuple[str, list[Any]]]:
 
 
 def parts(value: Any, widths: list[int]) -> list[Any]:
-    """Return numbers whose sum is `value`. The numbers have these widths in bits. The last number is the rest."""
+    """Return numbers whose sum is `value`. Each number except the last has at most as many bits as its entry of
+    `widths`. The last number is the rest."""
     found = []
     for width in widths:
         exponent = int(mpmath.floor(mpmath.log(abs(value), 2))) + 1

@@ -9,10 +9,10 @@ An example is a line with a prompt in a fenced block, followed by its output:
     output                             output (all Python blocks above it on the page run first)
     ```                                ```
 
-A line `...` replaces omitted lines. Commands without output on the page and commands of other programs are not run. The
-output of a command that ends with `# on one machine` has figures and names of one machine. The script does not change
-the output of a command with this ending. tests/test_docs.py compares all examples with the output of the commands.
-Before this test compares an output of one machine, `form` removes the parts that differ between machines.
+A line `...` replaces omitted lines. Commands without output on the page and commands of other programs are not run. If
+a command ends with `# on one machine`, its output has figures and names of one machine. The script does not change this
+output. tests/test_docs.py compares all examples with the output of the commands. For an output of one machine, this
+test first calls `form`, which removes the parts that differ between machines.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def differences(example: Example) -> list[str]:
 
     If the output differs between machines, the comparison uses `form`. The first lines must agree. Each further line on
     the page must agree with a line of the output. But a line on the page is skipped if no line of the output begins
-    with the same word. This word may name a tier that this machine does not have.
+    with the same word. For example, this word can be the name of a tier that this machine does not have.
     """
     lines = printed(example)
     if not example.of_one_machine:

@@ -7,10 +7,10 @@
                               packet for the time of the link
 
 Many Linux kernels have no module that delays packets. So the script starts one process for each direction. These
-processes delay the packets. Each process sends packets one after another at the given rate. A packet arrives one
-latency after it was sent. The script first measures the link. Then the script runs `outcrop run` with the OPTIONS in
-DIRECTORY, alternately with this link and with a link without limits. The script prints the measured and predicted
-figures. Each rank is bound to a core. The two processes that delay packets use the same cores.
+processes delay the packets. Each process sends packets one after another at the given rate. The time from sending a
+packet to its arrival is the latency of the link. The script first measures the link. Then the script runs `outcrop run`
+with the OPTIONS in DIRECTORY, alternately with this link and with a link without limits. The script prints the measured
+and predicted figures. Each rank is bound to a core. The two processes that delay packets use the same cores.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ def inside(name: str, core: int, *command: str) -> list[str]:
 
 
 def answer() -> None:
-    """Serve the function `probe`, which runs in the other namespace: return its bytes, then send data for some time."""
+    """Answer the function `probe`, which runs in the other namespace. First send its bytes back, then send other data
+    for some time."""
     os.nice(-10)
     with socket.create_server((ADDRESSES[1], 7)) as server:
         print("ready", flush=True)
@@ -170,7 +171,7 @@ def answer() -> None:
 
 
 def probe() -> None:
-    """Print the round trip time of a byte in seconds and the received bytes per second, as JSON."""
+    """Print two numbers as JSON: the round trip time of a byte in seconds, and the received bytes per second."""
     os.nice(-10)
     connection = socket.create_connection((ADDRESSES[1], 7))
     trips, count, first = [], 0, 0.0

@@ -34,8 +34,8 @@ GROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Case:
-    """A pattern of steps: the seconds of computation between two steps, and whether the program reads each step after
-    it has written the step."""
+    """A pattern of steps. It has the seconds of computation between two steps, and says whether the program reads back
+    each step that it has written."""
 
     name: str
     seconds_between: float
@@ -51,7 +51,8 @@ CASES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """The seconds per step for which the program waits in one repeat: during writes, during reads, and in total."""
+    """The results of one repeat: how many seconds the program waits in each step during writes, during reads, and in
+    total."""
 
     write: float
     read: float
@@ -59,7 +60,8 @@ class Measured:
 
 
 def main() -> None:
-    """Print the decision of the model, a line for staged writes, and a line for direct writes, for each case."""
+    """For each case, print three results: the decision of the model, a line for staged writes, and a line for direct
+    writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", type=Path, required=True, help="a folder on the device that files belong to")
     parser.add_argument("--stage", type=Path, default=Path("/dev/shm"), help="a folder on a faster tier")

@@ -2,9 +2,9 @@
 
     .venv/bin/python scripts/static_functions.py DIRECTORY [TURNS]
 
-The equation is a heat equation of order 2, whose rate is a function of theta, multiplied by 1 - theta. Passes also read
-theta itself, so a computed field is one more array. The two kinds of runs are measured alternately. The script prints
-the shortest times, because other programs can only make a run slower.
+The equation is a heat equation of order 2. Its rate is a function of theta, multiplied by 1 - theta. The updates also
+read theta itself, so a computed field is an additional array. The two kinds of runs are measured alternately. The
+script prints the shortest times, because other programs can only make a run slower.
 """
 
 from __future__ import annotations

@@ -161,7 +161,8 @@ def inside(tree: Path, script: str, what: str) -> str:
 
 
 def mirror() -> list[str]:
-    """Return the archive of packages that apt uses on this machine, or nothing if debootstrap has to choose one."""
+    """Return the address from which apt gets packages on this machine. If no such address is found, debootstrap chooses
+    one, and the result is empty."""
     for file in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*.sources"))]:
         text = file.read_text() if file.is_file() else ""
         found = re.search(r"^(?:deb\s+(?:\[.*?\]\s+)?|URIs:\s*)(https?://\S+/(?:debian|ubuntu)/?)(?:\s|$)", text, re.M)

@@ -4,10 +4,10 @@
     this clone ──► source archive ──► extension modules ─────┴──► wheel ──► checked tag ──► dist/
                                       one for each Python and processor
 
-The compiler is `zig c++` from the Python package `ziglang`. On any machine, it compiles for x86_64 and for aarch64, and
-links against the symbols of an old glibc. So no container with an old system is needed. libc++ becomes a part of the
-extension modules. CPython 3.12 and later versions share one wheel, which uses only the stable ABI. CPython 3.10 and
-3.11 need one wheel each. `scripts/wheel_checks.py` then installs the wheels.
+The compiler is `zig c++` from the Python package `ziglang`. This compiler compiles for x86_64 and for aarch64 on any
+machine, and links against the symbols of an old glibc. So no container with an old system is needed. libc++ becomes a
+part of the extension modules. CPython 3.12 and later versions share one wheel, which uses only the stable ABI. CPython
+3.10 and 3.11 need one wheel each. `scripts/wheel_checks.py` then installs the wheels.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ def find_pythons(commands: Sequence[str] | None) -> list[Python]:
 
 
 def version_with_headers(command: str) -> tuple[int, int] | None:
-    """Return the version of a CPython that has its headers and is new enough, or None."""
+    """Return the version of the Python `command`, or None if no wheel can be built with this Python. Wheels need a
+    CPython with a GIL and with headers, from version 3.10 on."""
     probe = "import os, sys, sysconfig as s; print(*sys.version_info[:2], sys.implementation.name, "
     probe += "os.path.exists(os.path.join(s.get_path('include'), 'Python.h')), s.get_config_var('Py_GIL_DISABLED'))"
     try:
@@ -246,8 +247,8 @@ def static_libraries(processor: str, compilers: Path) -> Path:
 
 
 def library_source(name: str) -> Path:
-    """Return the folder of a library's sources. They are the sources of the package in this Debian or Ubuntu. apt
-    checks their signatures. They are downloaded once."""
+    """Return the folder of a library's sources. The sources come from the package of this Debian or Ubuntu. apt checks
+    their signatures. They are downloaded once."""
     folder = WORK / "sources"
     folder.mkdir(parents=True, exist_ok=True)
     known = sorted(one for one in folder.glob(f"{name}-*") if one.is_dir())
@@ -275,7 +276,8 @@ def library_source(name: str) -> Path:
 
 
 def with_sources(text: str) -> str:
-    """Return a list of package archives for apt. The list is changed so that it names the archives' source packages."""
+    """Return `text`, a list of package archives for apt, with one change: the list names the source packages
+    instead."""
     lines = []
     for line in text.splitlines():
         key = line.partition(":")[0]
@@ -330,9 +332,9 @@ def source_archive(tools: Path) -> Path:
 
 
 def unpacked(archive: Path) -> Path:
-    """Unpack the source archive. The wheels are built from it, which shows that it is complete. The archive gives all
-    files the same time. Files that have not changed since the last call get their old time again, so that they are not
-    compiled again."""
+    """Unpack the source archive. The wheels are built from the source archive. This shows that no file is missing in
+    the archive. The archive gives all files the same time. Files that have not changed since the last call get their
+    old time again, so that they are not compiled again."""
     folder, fresh = WORK / "source", WORK / "source.new"
     shutil.rmtree(fresh, ignore_errors=True)
     with tarfile.open(archive) as content:
@@ -352,7 +354,8 @@ def unpacked(archive: Path) -> Path:
 
 
 def add_licenses(source: Path) -> None:
-    """Add the licences of the software in the extension modules to the LICENSE and the metadata of the wheels."""
+    """The extension modules contain software of others. Add the licences of this software to the LICENSE and the
+    metadata of the wheels."""
     texts = [(source / "LICENSE").read_text(), LICENSE_NOTE]
     for name, license, pattern in LICENSES:
         files = sorted(WORK.glob(pattern))
@@ -387,8 +390,8 @@ def make_wheel(tools: Path, source: Path, processor: str, python: Python, compil
         "AIO_INCLUDE": prefix / "include",
         "AIO_LIBRARY": prefix / "lib" / "libaio.a",
     }
-    # A build uses the objects of earlier builds that do not depend on Python. The two files are removed, so that a
-    # build does not use the variables of another Python.
+    # Objects that do not depend on Python are used again in the next build. These two files are removed, so that the
+    # next build does not use variables of another Python.
     folder = WORK / processor / "build"
     for name in (
         "CMakeCache.txt",
@@ -431,8 +434,8 @@ def headers_of_debian(processor: str, python: Python) -> Path:
 
 
 def tagged(tools: Path, wheel: Path, processor: str) -> Path:
-    """Give a wheel the tag of the oldest system on which it works, and return its path in `dist`. Raises Failure if the
-    wheel needs a library other than glibc, or a newer glibc."""
+    """Tag a wheel for the oldest system on which it works, and return the path of the wheel in `dist`. Raises Failure
+    if the wheel needs a library other than glibc, or a newer glibc."""
     policy = f"manylinux_{GLIBC.replace('.', '_')}_{processor}"
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     repair = [tools / "auditwheel", "repair", "--plat", policy, "--only-plat", "-w", WORK / processor / "tagged", wheel]

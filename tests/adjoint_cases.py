@@ -69,7 +69,7 @@ def grid(stencil: Stencil, text: str, spare: int = 3, rows: int = 0) -> tuple[Bo
 
 
 def values(stencil: Stencil, shape: tuple[int, ...], seed: int) -> State:
-    """Return random values between 1/2 and 1: an update may divide by them, so they must not be near 0."""
+    """Return random values between 1/2 and 1: an update can divide by them, so they must not be near 0."""
     rng, state = np.random.default_rng(seed), State()
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
         state[field.name] = rng.random(shape) / 2 + 0.5

@@ -1,7 +1,8 @@
-"""Compute steps of a stencil for any kind of number, and the adjoint of several steps.
+"""Compute steps of a stencil with any kind of number, and compute the adjoint of several steps.
 
-`Steps` uses the operations that the caller gives. Operations of JAX allow JAX to differentiate the steps. Operations of
-fractions give exact results. `reverse` runs some steps forward, and then the adjoint of these steps backward.
+`Steps` uses the operations that the caller gives. If these are operations of JAX, JAX can differentiate the steps. If
+these are operations of fractions, the results are exact. `reverse` runs some steps forward, and then the adjoint of
+these steps backward.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def inner(stencil: Stencil, boundary: Boundary, shape: Sequence[int]) -> tuple[s
 
 @dataclass(frozen=True)
 class Steps:
-    """Computes steps of a stencil with three functions of the caller. `operators` has a function for each operator.
+    """Computes steps of a stencil. The caller gives the operations: `operators` has a function for each operator.
     `number` converts a constant. `put` returns an array in which the cells at an index are replaced."""
 
     stencil: Stencil
@@ -50,7 +51,7 @@ class Steps:
     ) -> State:
         """Return the state after one step. The state has all fields, and "u.previous" if the step needs the previous
         value of u. `scalars` has the values of the parameters, then the values of the signals. The function adds to
-        `seen` all values that a stage may read. After each stage, it calls `after` with the number of the stage and the
+        `seen` all values that a stage can read. After each stage, it calls `after` with the number of the stage and the
         fields. The values of fields that `after` returns replace the values of these fields."""
         stencil = self.stencil
         names = [one.name for one in stencil.fields]
@@ -140,8 +141,8 @@ class Dual:
         return self if self.value >= 0 else -self
 
     def _with(self, other: Any, result: Callable[[], Any]) -> Any:
-        """Return the result if `other` is a Dual. If it is an array, NumPy instead applies the operation to each
-        element.
+        """Return the result if `other` is a Dual. Otherwise return NotImplemented. NumPy then applies the operation to
+        each element, if `other` is an array.
         """
         return result() if isinstance(other, Dual) else NotImplemented
 

@@ -48,7 +48,7 @@ BEFORE = -1
 
 @dataclass
 class _Slot:
-    """One slot of a ring. It holds one plane, with the level of each cell inside the frame of the block."""
+    """One slot of a ring. A slot holds one plane, with the level of each cell inside the frame of the block."""
 
     frame: Rectangle
     owner: Block | None
@@ -334,8 +334,8 @@ class CellRun:
                 require(bool(good.all()), f"rows of plane {z} that a neighbour expects are not at level {level}")
 
     def _exchanged(self, action: Read | Write) -> Iterator[tuple[int, int, int]]:
-        """Yield three values for each ring whose rows are exchanged: the ring, the level of these rows, and the row
-        before which they end."""
+        """Yield three values for each ring whose rows are exchanged: the ring, the level of the rows, and the row
+        after them."""
         if action.array == "finished":
             yield from ((*self._final(entry), FAR) for entry in self.state)
         elif action.array == "stairs" and action.level > 0:
@@ -371,7 +371,7 @@ class CellRun:
             self._sum(sums, z, action.area, EVERY_CELL)
 
     def _sent(self, action: Read | Check) -> set[tuple[str, int]]:
-        """Return array and number of each plane that `action` reads or checks, in a block that only sends planes."""
+        """Return the array and the number of each plane that `action` reads or checks. The block only sends planes."""
         is_whole = action.area == self.problem.whole_plane and action.array in ("source", "statics")
         require(is_whole, "a part of a plane that is sent")
         return {(action.array, z) for z in range(action.z0, action.z1)}
@@ -455,8 +455,8 @@ class CellRun:
         return self.second[field] if copy else field
 
     def _copies(self, level: int) -> list[int]:
-        """Return the rings of the first copies of the updated fields for an even level, else of the second copies.
-        """
+        """Return the rings of the updated fields: the first copies for an even level, the second copies for an odd
+        level."""
         if level % 2:
             return list(self.second.values())
         return [field for field, one in enumerate(self.problem.fields) if one.is_state]
@@ -523,7 +523,7 @@ class CellGrid:
         return np.where(self.rim == RIM, RIM, 0).astype(np.int16)
 
     def planes_around(self, position: int) -> list[int]:
-        """Return the positions of the planes that an update at `position` may read."""
+        """Return the positions of the planes that an update at `position` can read."""
         count, is_periodic, (below, above) = self.problem.planes, self.problem.periodic[0], self.problem.neighbours_z
         z = _unfold(position, count) if is_periodic else position
         every = [z + step for step in range(-self.problem.radius_z, self.problem.radius_z + 1)]
@@ -532,7 +532,7 @@ class CellGrid:
         return sorted({_fold(one, count) if is_periodic else one for one in seen})
 
     def rows_around(self, y0: int, y1: int) -> NDArray[np.intp]:
-        """Return the rows that an update of rows y0 <= y < y1 may read. Rows beyond a neighbour side are rows of the
+        """Return the rows that an update of rows y0 <= y < y1 can read. Rows beyond a neighbour side are rows of the
         neighbour."""
         reach, ny, (low, high) = self.problem.radius_y, self.problem.shape[1], self.problem.neighbours
         every = range(y0 - reach, y1 + reach)
@@ -551,7 +551,7 @@ class CellGrid:
         return cells
 
     def columns_around(self, x0: int, x1: int) -> NDArray[np.intp]:
-        """Return the cells of a row that an update of the cells x0 <= x < x1 may read."""
+        """Return the cells of a row that an update of the cells x0 <= x < x1 can read."""
         reach, nx = self.problem.radii[2], self.problem.shape[2]
         if self.problem.sides[2] == ("fixed", "fixed"):
             return np.arange(max(0, x0 - reach), min(self.problem.pitch_cells, x1 + reach))

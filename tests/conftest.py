@@ -49,7 +49,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return figures
 
 
-# Older versions of Python skip these tests. The tests read the result of a run with the package zarr, which needs
-# Python 3.11. A run itself does not need zarr.
+# These tests read the result of a run with the package zarr. The package needs Python 3.11, so older versions of Python
+# skip these tests. A run itself does not need zarr.
 READ_WITH_ZARR = ["arrays", "array_commits", "initial", "memory", "weather", "zarr"]
 collect_ignore = [] if find_spec("zarr") else [f"test_{name}.py" for name in READ_WITH_ZARR]

@@ -30,7 +30,7 @@ def succeed(*command: str, **environment: str) -> str:
 
 def build(targets: tuple[str, ...], options: dict[str, str], prefix: Path | None = None) -> Path:
     """Build the targets with these variables of CMake. Return the folder that contains the built targets. If `prefix`
-    is given, also install the component with the name of the first target at `prefix`.
+    is given, also install a component at `prefix`. The component has the name of the first target.
 
     CMake runs only if its cache does not have these variables. Entries of another MPI are first removed from the
     cache."""

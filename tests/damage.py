@@ -42,7 +42,7 @@ def damage(rng: random.Random, one: Pass) -> Pass:
 
 
 def changed(rng: random.Random, action: Action) -> Action:
-    """Return a copy of an action in which one number, or one edge of the area, is changed by one or two."""
+    """Return a changed copy of an action: one number, or one edge of the area, differs by one or two."""
     step = rng.choice([-2, -1, 1, 2])
     values = [(one.name, getattr(action, one.name)) for one in fields(action)]
     values = [(name, value) for name, value in values if isinstance(value, int | Rectangle)]

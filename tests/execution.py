@@ -114,8 +114,8 @@ class FileRun:
 
     @property
     def seeds(self) -> Seeds:
-        """The seeds of the seals in the next pass. All seeds of a pass are different. The seeds of the sources are the
-        seeds of the targets of the previous pass."""
+        """The seeds of the seals in the next pass. All seeds of a pass are different. A pass reads the targets of the
+        previous pass, so its `sources` are the `targets` of the previous pass."""
 
         def of(writing: int) -> tuple[int, ...]:
             return tuple(2**32 - 1 - 1000 * writing - place for place in range(len(self.names)))

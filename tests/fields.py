@@ -33,8 +33,8 @@ def zeros(stencil: Stencil, shape: tuple[int, int, int], dtype: str = "float64")
 
 
 def noise(stencil: Stencil, shape: tuple[int, int, int], known: Mapping[str, float], seed: int = 1) -> State:
-    """Return values for each field: the value in `known` if it has the field, and random values with mean 0 otherwise.
-    The previous values equal the newest values.
+    """Return values for each field. A field in `known` has the value in `known`. All other fields have random values
+    with mean 0. The previous values equal the newest values.
     """
     rng = np.random.default_rng(seed)
     state = zeros(stencil, shape)

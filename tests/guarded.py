@@ -71,7 +71,7 @@ def check(data: Any, seed: int) -> None:
         values = state[stencil.fields[number].name + ".previous" * copy]
         for plane, cells in zip(planes, values, strict=True):
             plane.rows[:], plane.rows[:, :nx] = 0, cells
-    # A plane beyond the grid uses the memory of a plane of the grid with the same values, as in the window.
+    # As in the window, a plane beyond the grid has the values of a plane of the grid. Both planes use the same memory.
     z = np.arange(-radius, nz + radius)
     folded = z % (2 * nz)
     seen = z % nz if sides.z[0] == "periodic" else np.where(folded < nz, folded, 2 * nz - 1 - folded)

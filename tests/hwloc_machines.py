@@ -9,8 +9,8 @@ CPUS = 'cpuset="0x3" complete_cpuset="0x3"'
 
 @dataclass(frozen=True)
 class Node:
-    """A memory of a machine: its size, its name from the driver (`subtype`), and figures of the firmware in MiB/s and
-    ns. 0 means that the firmware does not give this figure.
+    """One memory of a machine. `subtype` is the name that the driver gives. The last three figures come from the
+    firmware, in MiB/s and ns. 0 means that the firmware does not give the figure.
     """
 
     size_bytes: int

@@ -1,4 +1,4 @@
-"""Make runs on files named *.img, which act as block devices."""
+"""Make runs on files named *.img. In the tests, such files act as block devices."""
 
 import os
 from pathlib import Path

@@ -53,7 +53,7 @@ def call(
     rows: tuple[int, int],
     lines: tuple[int, int] | None = None,
 ) -> NDArray[np.floating]:
-    """Call the kernel for all planes of `array` that can be updated, once with each of its inner loops. A call updates
+    """Call the kernel once with each of its inner loops. Each call updates all planes of `array` that can be updated:
     the given rows of each plane, and the given 64-byte `lines` of each row.
 
     Without `lines`, a call updates whole rows. Return the target planes as an array of shape (planes, ny, pitch).

@@ -44,8 +44,8 @@ def advance_fields(
     is (nz, ny, nx), and the dtypes stay the same.
 
     `state` has each field of the stencil. If a step needs the previous values of a field u, `state` also has
-    "u.previous". Each of `signals` has one value for each step, beginning with step 0. A signal without values is the
-    number of the step.
+    "u.previous". Each of `signals` has one value for each step, beginning with step 0. A signal that is missing in
+    `signals` has the number of the step as its value.
     """
     return record_fields(stencil, state, values, steps, boundary, signals, first_step, injections).state
 
@@ -198,8 +198,8 @@ def seen_cells(array: Cells, ranges: Sequence[range], sides: Sequence[tuple[Side
 
 
 def seen_from(index: Any, extent: int, sides: tuple[Side, Side]) -> Any:
-    """Convert indices, which may be outside the grid, to indices inside the grid. A read at an index gets the value at
-    the converted index."""
+    """Convert indices to indices inside the grid. A read at an index outside the grid gets the value at the converted
+    index."""
     if sides[0] == "periodic":
         return index % extent
     folded = index % (2 * extent)  # with mirrors on both sides, the grid and its mirror image alternate

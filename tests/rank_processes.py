@@ -76,9 +76,9 @@ def die() -> None:
 
 
 def at_call(kind: Any, name: str, count: int, before: bool = False, later: float | None = None) -> None:
-    """Replace a function so that this process is killed after call number `count` of the function. If `later` is given,
-    the kill happens `later` seconds after the start of this call. If `before` is true, the process waits for `later`
-    seconds and is then killed before the call."""
+    """Replace a function so that this process is killed after call number `count` of the function. Calls are counted
+    from 0. If `later` is given, the kill happens `later` seconds after the start of this call. If `before` is true, the
+    process waits for `later` seconds and is then killed before the call."""
     original: Callable[..., Any] = getattr(kind, name)
     calls = iter(range(count))
 

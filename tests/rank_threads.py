@@ -39,10 +39,10 @@ def make_links(every: RankPlans) -> list[list[_core.Link | None]]:
 
 
 class StrictRelay:
-    """A relay between two ranks that run one pass, and have no other neighbours. The relay delivers messages as late as
-    possible. Before a rank sends, the relay delivers to this rank only some messages: the messages for which the rank
-    must wait before this send, according to the proof (plan/exchanges.py). If an executor waits for another message,
-    the relay closes the connections after GIVE_UP_SECONDS, so that both ranks fail."""
+    """A relay between two ranks without other neighbours, which run one pass. The relay delivers messages as late as
+    possible. The proof (plan/exchanges.py) gives the messages for which a rank must wait before each send. Before the
+    send, the relay delivers only these messages to the rank. If an executor waits for another message, the relay closes
+    the connections after GIVE_UP_SECONDS, so that both ranks fail."""
 
     GIVE_UP_SECONDS = 60
     SUM_BYTES = 4
@@ -75,7 +75,7 @@ class StrictRelay:
         threading.Thread(target=self._relay, daemon=True).start()
 
     def _message_ends(self, every: RankPlans, rank: int) -> list[int]:
-        """Return, for each send of a rank, the number of bytes that the rank has sent when this send ends. The number
+        """Return a number for each send of a rank: all bytes that the rank has sent at the end of this send. The number
         includes the checksums of groups of rows."""
         plan, lengths = every.plans[rank], []
         for action in plan.passes[0].actions:
@@ -116,8 +116,8 @@ class StrictRelay:
 
 
 class RankThreads:
-    """The ranks that run the plans `every`. Their files are below `folder`. `state` has the initial arrays of the whole
-    grid."""
+    """Ranks that run the plans in `every`. The files of the ranks are below `folder`. `state` has the initial arrays of
+    the whole grid."""
 
     def __init__(
         self, folder: Path, stencil: Stencil, every: RankPlans, state: Mapping[str, Cells],
@@ -137,7 +137,7 @@ class RankThreads:
         links: list[list[_core.Link | None]] | None = None,
     ) -> list[Sample | BaseException]:  # fmt: skip
         """Run all passes. Return the counters or the error of each rank. After each pass of a rank, call `during` with
-        the rank and its engine. If `links` is given, these links replace direct links."""
+        the rank and its engine. The ranks use `links` if this argument is given, otherwise direct links."""
         links = links or make_links(self.every)
         engines = [
             run.engine(threads, backend, self.signals, links=tuple(one))

@@ -5,8 +5,8 @@ A ring is a dictionary of whole planes. A transfer copies cells by an assignment
 plane. Cells that no action has filled are NaN.
 
 If the grid is divided among ranks, the ranks take turns, and each rank performs one action in its turn. A connection to
-a neighbour is a queue of messages. If the next action of a rank must receive rows that have not been sent yet, the turn
-of this rank is skipped.
+a neighbour is a queue of messages. The turn of a rank is skipped if its next action must receive rows that the
+neighbour has not sent yet.
 """
 
 from __future__ import annotations
@@ -307,8 +307,8 @@ class _Rehearsal:
         return position // 2 if position % 2 == 0 else self.problem.planes - 1 - position // 2
 
     def _position(self, z: int) -> int:
-        """Return the position of the plane whose values a read of plane z gets. At a boundary, a plane outside the grid
-        stands for a plane inside the grid."""
+        """Return the position of the plane that a read of plane z gets. If plane z is outside the grid, the boundary
+        determines a plane inside the grid."""
         count, (below, above) = self.problem.planes, self.problem.neighbours_z
         if (below and z < 0) or (above and z >= count):
             return z

@@ -24,7 +24,8 @@ def collect(source: InputArray, group: int = 3) -> np.ndarray:
 
 
 def chunks_of(array: np.ndarray) -> tuple[int, ...]:
-    """Return a chunk shape that divides no axis evenly. Each chunk has several planes."""
+    """Return a shape of chunks. The last chunk along each axis is smaller than the others. Each chunk has several
+    planes."""
     return tuple(max(3, size // 5) for size in array.shape)
 
 

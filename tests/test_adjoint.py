@@ -134,9 +134,9 @@ WITHOUT_ROOTS = [
 
 @dataclass(frozen=True)
 class Change:
-    """A step F of a stencil in exact fractions: a state and scalars, a small change of them, and the state after the
-    step. The change has parts for the state, its previous values, static fields and scalars. `end` has dual numbers:
-    the values after the step, and F' of the change."""
+    """A step F of a stencil in exact fractions, and a change of its input. The input consists of `state` and `scalars`.
+    The change has parts for the state, its previous values, static fields and scalars. `end` has dual numbers: the
+    values after the step, and F' of the change."""
 
     boundary: Boundary
     shape: tuple[int, ...]

@@ -228,8 +228,8 @@ def test_static_values_that_cannot_be_divided_by(value: float, tmp_path: Path) -
 
 
 def test_an_adjoint_run_is_found_again_and_ends(tmp_path: Path) -> None:
-    """Checks that resume=True continues an unfinished adjoint run with the same residuals, and reads a complete run. A
-    complete adjoint run refuses further steps."""
+    """Checks that resume=True continues an unfinished adjoint run with the same residuals, and only reads a complete
+    adjoint run. A complete adjoint run refuses further steps."""
     sim, _, _ = run_forward("acoustic2", tmp_path, "float64")
     residuals = {"line": np.ones((STEPS, 1))}
     first = sim.adjoint(residuals, ["u", "source"], resume=True)
@@ -253,8 +253,9 @@ def test_an_adjoint_run_is_found_again_and_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrt", ["u", "v"])
 def test_an_adjoint_run_of_a_replaced_run_is_not_continued(wrt: str, tmp_path: Path) -> None:
-    """Checks an adjoint run beside a run that was replaced with force=True. The residuals are the same, so only the
-    identity of the forward run shows that the gradient is not the gradient of the new run."""
+    """Checks that an adjoint run is not continued after its forward run was replaced with force=True. The new forward
+    run gets the same residuals. So only the identity of the forward run shows that the gradient belongs to the old
+    run."""
     found = []
     for speed in (1000.0, 1500.0):
         sim = oc.Simulation(

@@ -94,7 +94,8 @@ def test_a_name_that_the_user_s_own_folder_has_is_not_taken(tmp_path: Path) -> N
 
 
 def test_a_share_that_names_folders_elsewhere_is_no_share(tmp_path: Path) -> None:
-    """Checks that only folders inside the directory are deleted, even if its files name other folders."""
+    """Checks that `force` deletes only folders inside the directories of the run, even if a file of the run names other
+    folders."""
     places = [tmp_path / "a", tmp_path / "b"]
     state = state_of(make_run(places)[0])
     member = places[1] / "outcrop-member.json"

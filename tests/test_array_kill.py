@@ -40,7 +40,7 @@ def update_for_ever(path: Path, told: Connection) -> None:
 
 
 def last_told(reading: Connection) -> int:
-    """Return the last step that the child has certainly committed."""
+    """Return the last step that the child has reported as committed."""
     step = 0
     try:
         while True:
@@ -50,7 +50,8 @@ def last_told(reading: Connection) -> int:
 
 
 def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
-    """Checks the array after each kill. Its step must be the last step that the child reported, or the next step.
+    """Checks the array after each kill. The array must be at the last step that the child reported, or at the next
+    step.
 
     Each row has the values of one step, and no row belongs to a later step than the array.
     """

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.timeout(300)  # this limit stops a test that waits for 
 def test_a_file_that_another_process_makes_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """Checks that Outcrop does not overwrite a file that another process makes at the same time, on file systems with
-    and without hard links."""
+    """Checks that Outcrop does not overwrite a file that another process makes at the same time. The test covers file
+    systems with and without hard links."""
     path = tmp_path / "x.npy"
 
     class Raced(durable.System):

@@ -134,7 +134,7 @@ def test_first_values_of_several_arrays_are_all_or_nothing(tmp_path: Path) -> No
 
 
 def test_what_is_only_read_can_change_until_the_first_step(tmp_path: Path) -> None:
-    """Checks that values of a read-only field cannot be assigned after the first step, which has used the old
+    """Checks that values of a read-only field cannot be assigned after the first step. The first step has used the old
     values."""
     where = tmp_path / "run.oc"
     simulation, start = make_run(where)

@@ -1,4 +1,5 @@
-"""Check grids of one and two axes, boundaries by axis, and coordinates. A run stores and shows them in the user's form.
+"""Check grids of one and two axes, boundaries by axis, and coordinates. A run stores and shows boundaries and
+coordinates in the user's form.
 """
 
 import os

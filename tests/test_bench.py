@@ -1,6 +1,7 @@
 """Check the benchmark for the table of the README. The benchmark must run, and the report must be correct.
 
-The benchmark makes missing directories. At the end, it removes them, and only the file with the figures remains.
+The benchmark makes missing directories. At the end, the benchmark removes these directories, and only the file with the
+figures remains.
 """
 
 import importlib.util
@@ -166,7 +167,7 @@ def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> Non
 def test_a_gradient_without_room_is_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that the benchmark still prints all figures that need no history if a history does not fit on the disk."""
+    """Checks the benchmark if a history does not fit on the disk. The benchmark must still print all other figures."""
     from outcrop.run.acquisition import history
 
     monkeypatch.setattr(history, "free_bytes", lambda directory, needed: 100_000)  # less than two states
@@ -267,8 +268,8 @@ def program(path: Path, text: str) -> Path:
 
 
 def test_the_output_of_girih_is_read(tmp_path: Path) -> None:
-    """Checks the command for Girih, and the figures that are read from Girih's output: the time, the tuned sizes, and
-    the number of steps, which Girih rounds up. If the command has the tuned sizes, Girih must not tune. An output for
+    """Checks the command for Girih, and the figures from Girih's output: the time, the tuned sizes, and the number of
+    steps. Girih rounds the number of steps up. If the command has the tuned sizes, Girih must not tune. An output for
     another grid or another precision must be refused."""
     girih, job = peers.Girih(program(tmp_path / "mwd_kernel", "")), peers_job()
     timing = girih.parse(GIRIH_OUTPUT, job)
@@ -290,7 +291,7 @@ def test_the_output_of_girih_is_read(tmp_path: Path) -> None:
 
 
 def test_the_output_of_yask_is_read(tmp_path: Path) -> None:
-    """Checks the command for YASK, and the time and the tuned sizes that are read from its output. The axis x of YASK
+    """Checks the command for YASK, and the figures from YASK's output: the time and the tuned sizes. The axis x of YASK
     is the axis z of Outcrop. If the command has no sizes, YASK tunes. An output for another radius or for float64 must
     be refused."""
     kernel = program(tmp_path / "yask_kernel.3axis.avx2.exe", "")
@@ -314,8 +315,8 @@ def test_the_output_of_yask_is_read(tmp_path: Path) -> None:
 
 
 def test_small_peers_bench_compares_the_same_computation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the results of Devito and Outcrop are equal up to rounding, and that rates do not count the rim. For
-    each program without a path, the output must have one line. At the end, the files must be removed."""
+    """Checks that the results of Devito and Outcrop are equal up to rounding, and that rates do not count the rim. The
+    output must have one line for each program whose path is not given. At the end, the files must be removed."""
     pytest.importorskip("devito")
     target, names = tmp_path / "figures.json", ["heat2", "acoustic8"]
     given = ["bench", "peers", "--small", "-d", str(tmp_path / "new"), "--json", str(target), "--only", ",".join(names)]
@@ -340,8 +341,8 @@ def test_peers_bench_measures_other_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs the benchmark without Devito, and with programs that print outputs of Girih and YASK. The rate of Girih must
-    count the steps that Girih has computed. If a program fails, or needs too much time with each choice of its options,
-    the benchmark must end with an error message."""
+    count the steps that Girih has computed. The benchmark must end with an error message if a program fails, or if each
+    choice of its options takes too much time."""
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "devito" else find_spec(name))
     given = ["bench", "peers", "--small", "-d", str(tmp_path / "new"), "--json", str(tmp_path / "figures.json")]

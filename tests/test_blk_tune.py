@@ -19,7 +19,7 @@ from strategies import make_problem
 MACHINE = load_machine("crest10")
 each_problem = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 
-# A second copy of the figures in the paper, with which a test detects an accidental change of TABLE.
+# A second copy of the figures in the paper. A test compares this copy with TABLE, to detect an accidental change.
 PRINTED = [
     (2048, 1025, 2304, 500, 2, 16, 107.3),
     (4096, 683, 1536, 334, 3, 54, 116.2),
@@ -44,7 +44,7 @@ def test_the_table_is_the_paper_s() -> None:
 @each_problem
 def test_blk_tune_gives_table_2(row: Published) -> None:
     """Checks that the number of passes, the division into blocks and the number of blocks equal the figures in the
-    paper. The size of the largest block differs by less than 1 %."""
+    paper. The size of the largest block differs from the size in the paper by less than 1 %."""
     found = blk_tune(table2_problem(row), MACHINE.usable_bytes)
     assert (found.passes, found.blocks, found.blocks_in_all) == (row.passes, row.blocks, row.blocks_in_all)
     assert (found.bx, found.by, found.bz, found.bt) == (row.bx, row.by, row.bz, row.bt)
@@ -54,8 +54,9 @@ def test_blk_tune_gives_table_2(row: Published) -> None:
 @each_problem
 @pytest.mark.parametrize("gib", [117, 120, 124])
 def test_the_table_does_not_hang_on_the_assumed_share_of_memory(row: Published, gib: int) -> None:
-    """Checks that the blocks do not depend on the assumed share of the memory. All amounts of memory from the size of
-    the largest block to 97 % of the machine's memory give the same blocks."""
+    """We assume that the blocks may use a certain share of the memory. Checks that the blocks do not depend on this
+    share. All amounts of memory from the size of the largest block to 97 % of the machine's memory give the same
+    blocks."""
     found = blk_tune(table2_problem(row), gib * GIB)
     assert (found.blocks, found.bt) == (row.blocks, row.bt)
 
@@ -65,7 +66,8 @@ def test_the_table_does_not_hang_on_the_assumed_share_of_memory(row: Published, 
 def test_the_division_does_not_hang_on_the_assumed_rounding(
     row: Published, multiple: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that the numbers of blocks and steps do not depend on the assumed rounding of the number of planes."""
+    """We assume that the number of planes is rounded to a multiple of PLANES_MULTIPLE. Checks that the numbers of
+    blocks and steps do not depend on this value."""
     monkeypatch.setattr("outcrop.bench.literature.table2.PLANES_MULTIPLE", multiple)
     found = blk_tune(table2_problem(row), MACHINE.usable_bytes)
     assert (found.blocks, found.bt) == (row.blocks, row.bt)

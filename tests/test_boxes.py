@@ -28,8 +28,8 @@ ENDS = st.none() | st.integers(-13, 13)
 def test_boxes_are_slices_of_numpy(
     boxes: list[list[tuple[int | None, int | None]]], has_whole: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Checks boxes with any ends. Boxes may overlap, and have fewer slices than the grid has axes. A box without cells
-    is refused."""
+    """Checks boxes with any ends. Boxes can overlap, and can have fewer slices than the grid has axes. A box without
+    cells is refused."""
     targets = [U.box[tuple(slice(*ends) for ends in one)] for one in boxes]
     updates: dict[Any, Any] = {target: 10 + number for number, target in enumerate(targets)}
     updates |= {U: 5} if has_whole else {}
@@ -84,8 +84,8 @@ def test_a_box_reads_the_cells_around_it(tmp_path: Path, boundary: str) -> None:
 def test_the_stable_limit_is_the_limit_of_the_worst_cell(
     coefficients: list[float], ends: list[tuple[int | None, int | None]]
 ) -> None:
-    """Checks the stable limit of diffusion with its own coefficient in each box. The reference is the largest
-    coefficient that a cell has, because the limit of diffusion with coefficient c on two axes is 1 / (4 c)."""
+    """Checks the stable limit of diffusion with its own coefficient in each box. The limit of diffusion with
+    coefficient c on two axes is 1 / (4 c). So the cell with the largest coefficient gives the expected limit."""
     dt, shape = oc.Parameter("dt", 0.1), SHAPE[1:]
     spread = U[0, 1] + U[0, -1] + U[1, 0] + U[-1, 0] - 4 * U[0, 0]
     updates: dict[Any, Any] = {U: U[0, 0] + dt * spread}
@@ -100,7 +100,8 @@ def test_the_stable_limit_is_the_limit_of_the_worst_cell(
 
 
 def test_many_boxes_have_a_stable_limit() -> None:
-    """Checks five boxes on three axes. One of them is hidden by another box, and does not count."""
+    """Checks five boxes on three axes. A sixth box is completely inside another box. The limit does not depend on the
+    sixth box."""
     dt = oc.Parameter("dt", 0.1)
     near = U[0, 0, 1] + U[0, 0, -1] + U[0, 1, 0] + U[0, -1, 0] + U[1, 0, 0] + U[-1, 0, 0] - 6 * U[0, 0, 0]
     hidden = {U.box[3:5, 3:5, 3:5]: U[0, 0, 0] + 9 * dt * near}
@@ -111,7 +112,8 @@ def test_many_boxes_have_a_stable_limit() -> None:
 
 
 def test_boxes_without_cells_are_refused(tmp_path: Path) -> None:
-    """Checks that the message names the box, the axis and its size, also for the stable limit."""
+    """Checks the message about a box without cells. A simulation and `stable_limit` must name the box, the axis and the
+    size of the axis."""
     dt = oc.Parameter("dt", 0.1)
     stencil = oc.Stencil("room", {U: U[0, 0], U.box[2:, 20:30]: dt * U[0, 0]})
     for shape, message in (((40, 20), "20 cells along x"), ((2, 40), "2 cells along y")):

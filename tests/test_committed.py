@@ -68,7 +68,7 @@ def test_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pyte
 
 
 def test_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Checks that a second call of `oc.array` continues the array of the first call, with its numbers of steps and
+    """Checks that each call of `oc.array` continues the array of the previous call: its values, its steps and its
     generations.
     """
     for run in range(3):
@@ -197,8 +197,8 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
     """Checks an array object that is deleted without `close`. A warning says that changes are lost. Another object can
     open the array.
 
-    For example, if a notebook cell runs a second time, it deletes the array object that it made the first time.
-    Committed changes are not lost.
+    For example, a notebook cell that runs a second time deletes the array object of its first run. Committed changes
+    are not lost.
     """
     path = tmp_path / "a"
     array = oc.array(SHAPE, persist="end", path=path)

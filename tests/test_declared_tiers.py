@@ -44,8 +44,8 @@ def test_what_is_declared_is_what_the_tier_has(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_elsewhere_is_no_error(tmp_path: Path) -> None:
-    """Checks that a declared directory may be missing, because all machines of a cluster may use the same file of
-    tiers."""
+    """Checks that a declared directory that does not exist is no error. All machines of a cluster can use the same file
+    of tiers."""
     (tier,) = parse_tiers(f'[scratch]\ndirectory = "{tmp_path}/none"\ncapacity = "1GiB"', "tiers.toml")
     assert (tier.capacity_bytes, tier.free_bytes) == (0, 0)
     assert "does not exist" in tier.note
@@ -104,7 +104,7 @@ def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.Monkey
     """Checks the order in which Outcrop looks for a file of tiers: the option, the environment variable, the user's own
     file.
 
-    A file that the option or the environment variable names must exist.
+    A file must exist if the option or the environment variable names this file.
     """
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -1,7 +1,7 @@
 """Check runs on block devices: the bits of results, the stored bytes, the locks, and the state after a kill.
 
-The tests in test_device*.py use plain files as images of devices, which `is_block_device` accepts. test_raw_device.py
-tests the sector sizes and the exclusive use of real devices.
+The tests in test_device*.py use plain files in place of devices. In these tests, `is_block_device` accepts the files.
+test_raw_device.py tests the sector sizes and the exclusive use of real devices.
 """
 
 import multiprocessing
@@ -37,8 +37,8 @@ GIVEN = {"memory": "512KiB", "scheme": "wavefront", "sizes": {"bt": 16, "slab": 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path: Path, count: int) -> None:
-    """Checks that a run on devices stores a header, followed by the same bytes as a run in directories. So the bytes of
-    a shard on a device, copied into a file, are a valid Zarr shard.
+    """Checks that a run on devices stores a header, followed by the same bytes as a run in directories. So a file with
+    the bytes of a shard from a device is a valid Zarr shard.
     """
     devices = [make_image(tmp_path / f"{index}.img") for index in range(count)]
     folders = [tmp_path / f"{index}.oc" for index in range(count)]
@@ -147,8 +147,8 @@ def test_a_start_that_is_refused_leaves_no_run(tmp_path: Path) -> None:
 
 
 def test_a_run_replaced_meanwhile_is_not_written(tmp_path: Path) -> None:
-    """Checks that a process cannot write planes or a manifest to a device after another run has replaced the run of
-    this process."""
+    """Checks a process whose run on a device was replaced by another run. The process can no longer write planes or a
+    manifest."""
     device = make_image(tmp_path / "a.img")
     old = create(device)
     old.commit(0)

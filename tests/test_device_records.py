@@ -48,8 +48,8 @@ def test_info_says_where_records_are(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("owner", [Recorder, Device])
 def test_a_pass_cut_off_is_done_again(owner: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a pass that fails. If it fails before its commit, the pass is repeated. If it fails between the commit and
-    the write of the list of snapshots, the list is repaired when the run is opened again.
+    """Checks a pass that fails. A pass that fails before its commit is repeated. A pass can also fail after its commit,
+    but before it writes the list of snapshots. The list is then repaired when the run is opened again.
     """
     name = "after" if owner is Recorder else "tidy"
     sim, original, calls = on_device(tmp_path), getattr(owner, name), []

@@ -1,5 +1,5 @@
-"""Check the messages about uses of a device, which the operating system lists in files in /sys and /proc. The tests
-write such files.
+"""Check the messages about uses of a device. The operating system lists these uses in files in /sys and /proc. The
+tests write such files.
 """
 
 from pathlib import Path

@@ -146,8 +146,8 @@ def test_equations_happen_in_the_order_given(dtype: Any) -> None:
 
 
 def random_program(rng: np.random.Generator, grid: Any) -> list[Any]:
-    """Return random equations for up to three fields, which may read each other's fields, and sometimes sources and
-    receivers."""
+    """Return random equations for up to three fields. An equation can read all fields. Some programs also have sources
+    and receivers."""
     k = dv.Function(name="k", grid=grid, space_order=2)
     names = "uvw"[: rng.integers(1, 4)]
     fields = [dv.TimeFunction(name=n, grid=grid, space_order=2, time_order=int(rng.integers(1, 3))) for n in names]
@@ -362,7 +362,7 @@ def test_the_interior_needs_no_region() -> None:
 
 def test_backward_in_time() -> None:
     """Checks that equations for u.backward have Devito's values. Their sources and receivers use their rows from the
-    last row to the first. One equation sums over time in a Function, as an imaging condition does."""
+    last row to the first. One equation adds values to a Function at each step, as an imaging condition does."""
     grid, steps = make_grid((10, 12), np.float64, 1.0), 9
     v = dv.TimeFunction(name="v", grid=grid, space_order=2, time_order=2)
     image = dv.Function(name="image", grid=grid)
@@ -384,7 +384,8 @@ def test_backward_in_time() -> None:
 
 
 def test_values_of_earlier_steps() -> None:
-    """Checks that an update of u has Devito's values if it reads u(t - 2 dt), and u(t - dt) at neighbours."""
+    """Checks an update of u that reads u(t - 2 dt), and neighbours of u(t - dt). The update must have Devito's
+    values."""
     grid = make_grid((10, 12), np.float64, 1.0)
     t = grid.stepping_dim
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=3)
@@ -395,8 +396,8 @@ def test_values_of_earlier_steps() -> None:
 
 
 def test_functions_of_static_fields() -> None:
-    """Checks that a function of static fields is computed only once, also at places between cells and in the halo. A
-    coefficient whose inverse is averaged may be 0 in some cells."""
+    """Checks that a function of static fields is computed only once, also at places between cells and in the halo. The
+    equation averages the inverse of one coefficient, which is 0 in some cells."""
     grid = make_grid((10, 12), np.float64, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, staggered=grid.dimensions[0])
     theta = dv.Function(name="theta", grid=grid, space_order=2)
@@ -472,7 +473,7 @@ class Corner(dv.SubDomain):  # type: ignore[misc]
 @BOTH
 def test_positions(dtype: Any) -> None:
     """Checks indices and coordinates of cells in equations for staggered fields, in derivatives, in functions, and in
-    boxes. A halo around the grid does not change them."""
+    boxes. A halo around the grid does not change these indices and coordinates."""
     grid = dv.Grid(shape=(14, 16), extent=(6.5, 30.0), origin=(1.5, -4.0), dtype=dtype, subdomains=(Corner(),))
     u = dv.TimeFunction(name="u", grid=grid, space_order=4)
     v = dv.TimeFunction(name="v", grid=grid, space_order=4, staggered=grid.dimensions[0])
@@ -496,8 +497,8 @@ def test_positions(dtype: Any) -> None:
 @BOTH
 @pytest.mark.parametrize("shape", [(18,), (7, 8, 9)])
 def test_positions_on_other_grids(dtype: Any, shape: tuple[int, ...]) -> None:
-    """Checks that each dimension of one and three axes is the right axis, and that the inner cells of the grid have the
-    same indices as in Devito."""
+    """Checks grids of one and three axes. Each of Devito's dimensions must become the right axis, and the inner cells
+    must have the same indices as in Devito."""
     grid = make_grid(shape, dtype, 1.0)
     value = sum(100.0**place * one for place, one in enumerate(grid.dimensions)) / 1e4
     for domain in (None, grid.interior):
@@ -510,8 +511,8 @@ def test_positions_on_other_grids(dtype: Any, shape: tuple[int, ...]) -> None:
 @BOTH
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_time_as_a_value(dtype: Any, order: int) -> None:
-    """Checks that the number of the time is Devito's, which begins at 1 for equations of second order, and that it goes
-    back in equations for u.backward. A running Fourier transform reads the time, too."""
+    """Checks that the number of the time equals Devito's number. For equations of second order, this number begins at
+    1. In equations for u.backward, the number decreases. A running Fourier transform also reads the time."""
     grid = make_grid((11, 12), dtype, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=order)
     back = dv.TimeFunction(name="back", grid=grid, space_order=2, time_order=order)

@@ -39,7 +39,7 @@ def wave_and_image(grid: Any) -> tuple[list[Any], list[Any], Any, Any]:
 
 def test_an_image_from_two_operators(tmp_path: Path) -> None:
     """Checks that two Operators give Devito's image. The second Operator runs backward in time and reads the states
-    that the run of the first Operator keeps. The error for wrong saved states must say what to give."""
+    that the run of the first Operator keeps. The error for wrong saved states must name the argument to give."""
     with keep_equations():
         forward, back, image, rec = wave_and_image(make_grid((20, 16), np.float64, 1.0))
         operators = [dv.Operator(one, opt="noop") for one in (forward, back)]
@@ -67,8 +67,8 @@ def test_an_image_from_two_operators(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [STEPS + 2, STEPS - 3])
 @pytest.mark.parametrize("form", ["u * v", "u.dt2 * v", "u.dt * v.backward"])
 def test_a_backward_loop_without_receivers_begins_with_the_saved_states(form: str, rows: int, tmp_path: Path) -> None:
-    """Checks that the loop begins at Devito's time_M also if only a saved function has a number of rows. The saved run
-    may have more states than the loop needs."""
+    """Checks a loop without receivers, in which only a saved function has a number of rows. The loop must begin at
+    Devito's time_M. The saved run may have more states than the loop needs."""
     grid = make_grid((20, 16), np.float64, 1.0)
     forward, (back, _, _), image, _ = wave_and_image(grid)
     v, wave = back.lhs.function, forward[0].lhs.function
@@ -124,8 +124,8 @@ def test_a_misfit_uses_the_rows_of_devitos_data(is_backward: bool, tmp_path: Pat
 
 
 def test_gradients_of_damped_equations_say_which_history_they_need(tmp_path: Path) -> None:
-    """Checks the usual form of Devito's damping, in which the factor of u(t - dt) contains m. The calls in the error
-    message must work, and a second gradient must say why the states are missing."""
+    """Checks the usual form of Devito's damping, in which the factor of u(t - dt) contains m. The calls that the error
+    message suggests must work. The error of a second gradient must say why states are missing."""
     equations, _, _, _ = wave_and_image(make_grid((20, 16), np.float64, 1.0))
 
     def made() -> oc.Simulation:

@@ -174,8 +174,8 @@ def test_refused_in_one_line(message: str, script: Callable[[SimpleNamespace], A
 
 
 def test_the_number_of_the_time_is_exact() -> None:
-    """Checks that the number of the first time is refused if float32 cannot represent it. Also
-    checks that its name is refused for a Constant or a Function, but only beside the time."""
+    """Checks that the number of the first time is refused if float32 cannot represent this number. If equations read
+    the time, a Constant or a Function with the name of the time is also refused."""
     s = make_script()
     equation = dv.Eq(s.v.forward, s.v + s.grid.time_dim)
     with pytest.raises(InputError, match="the equations read time, which is 1073741824 in the first step; float32"):
@@ -215,9 +215,9 @@ def test_points_outside_the_grid_are_named() -> None:
 
 
 def test_parameters_change_in_all_terms_or_not_at_all(tmp_path: Path) -> None:
-    """Checks that a later change of a Constant or of dt changes all terms. If a term was computed with the old value
-    when the equations were translated, the change is refused, as is the gradient with respect to the parameter. Also
-    checks manifests of earlier versions and of untrusted users."""
+    """Checks that a later change of a Constant or of dt changes all terms. Some terms are computed from a Constant
+    already when the equations are translated. A change of such a Constant is refused, and also a gradient with respect
+    to it. Also checks manifests of earlier versions and of untrusted users."""
     s = make_script(np.float64)
     x, dt = s.grid.dimensions[0], s.grid.time_dim.spacing
     s.v.data[:], s.m.data[:] = 1.0, 0.4

@@ -86,8 +86,8 @@ def test_out_of_core_has_devitos_numbers(name: str, dtype: Any, tmp_path: Path) 
 
 
 def elastic_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
-    """Return a script of the elastic wave equation on a staggered grid. The receivers record sums of values before and
-    after a step."""
+    """Return a script of the elastic wave equation on a staggered grid. The receivers record a sum of values from
+    before and after a step."""
     grid, nt = make_grid((30, 15, 14), dtype), STEPS + 1
     v = dv.VectorTimeFunction(name="v", grid=grid, space_order=4, time_order=1)
     tau = dv.TensorTimeFunction(name="tau", grid=grid, space_order=4, time_order=1)
@@ -262,7 +262,7 @@ def test_what_was_taken_may_not_change(changed: str, tmp_path: Path) -> None:
 
 def test_saved_functions_become_snapshots(tmp_path: Path) -> None:
     """Checks that functions with `save=` and functions with a ConditionalDimension become snapshots with Devito's
-    values. These functions keep values before or after a step.
+    values. Some functions keep the values before a step, and some functions keep the values after a step.
     """
     grid = make_grid((20, 12), np.float64, 1.0)
     sub = dv.ConditionalDimension("sub", parent=grid.time_dim, factor=3)
@@ -384,8 +384,9 @@ def test_commands_use_devitos_axes(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_changed_model_is_refused_by_later_steps(tmp_path: Path) -> None:
-    """Checks that a change of a Function after the first step does not go unnoticed, also if a term is computed from
-    the Function. Values that are set before the first step, or set back, are used."""
+    """Checks that later steps are refused if a Function has changed after the first step, also if a term is computed
+    from this Function. Values that are set before the first step are used. A Function that gets its old values again is
+    accepted."""
     grid = make_grid((20, 12), np.float64, 1.0)
     u, a = dv.TimeFunction(name="u", grid=grid, space_order=2), dv.Function(name="a", grid=grid)
     theta = dv.Function(name="theta", grid=grid)
@@ -438,8 +439,8 @@ def test_the_tangent_of_devitos_equations_is_their_derivative(tmp_path: Path) ->
 
 
 def test_computed_fields_can_be_assigned(tmp_path: Path) -> None:
-    """Checks that a function that no kernel computes is computed from `.data`, and must be assigned if the field has no
-    values."""
+    """Checks a function that no kernel can compute. Outcrop computes the values of the function from `.data`. If the
+    run has other values than `.data`, the user must assign the values of the function."""
     grid = make_grid((20, 12), np.float64, 1.0)
     u, theta = dv.TimeFunction(name="u", grid=grid, space_order=2), dv.Function(name="theta", grid=grid)
     heat = dv.Eq(u.forward, u + 0.1 * dv.cosh(theta) * u.laplace + 0.01 * theta)
@@ -461,8 +462,8 @@ def test_computed_fields_can_be_assigned(tmp_path: Path) -> None:
 
 
 def test_functions_of_static_fields_follow_assigned_values(tmp_path: Path) -> None:
-    """Checks that a function that kernels compute, in cells and between cells, is computed once from the values of the
-    run, whether they come from `.data` or are assigned. The halo has other values."""
+    """Checks functions that kernels compute, in cells and between cells. They are computed once from the values of the
+    run. These values come from `.data` or from an assignment. The halo has other values."""
     grid = make_grid((20, 12), np.float64, 1.0)
     u, theta = dv.TimeFunction(name="u", grid=grid, space_order=4), dv.Function(name="theta", grid=grid, space_order=4)
     heat = dv.Eq(u.forward, u + 0.1 * (dv.cos(theta) * u.dx).dx + 0.01 * theta)
@@ -479,8 +480,8 @@ def test_functions_of_static_fields_follow_assigned_values(tmp_path: Path) -> No
 
 
 def test_positions_in_a_run(tmp_path: Path) -> None:
-    """Checks positions and the time in a run that another process continues, with a halo and with a boundary instead of
-    the halo."""
+    """Checks positions and the time in a run that is opened again and continued. One run has a halo, and one run has a
+    boundary instead of the halo."""
     grid = make_grid((20, 12), np.float64, 1.0)
     x, y = grid.dimensions
     for boundary in (None, "mirror"):
@@ -505,7 +506,7 @@ def test_positions_in_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(30,), (20, 14), (20, 12, 13)])
 def test_readers_of_zarr_see_devitos_grid(shape: tuple[int, ...], tmp_path: Path) -> None:
     """Checks that other programs see the arrays without the halo, with the names and coordinates of Devito's
-    dimensions. Shards in several directories show the halo."""
+    dimensions. If an array has shards in several directories, other programs also see the halo."""
     grid = make_grid(shape, np.float32)
     u = dv.TimeFunction(name="u", grid=grid, space_order=4)
     fill(u)

@@ -44,7 +44,7 @@ def parsed(text: str) -> _Tags:
 
 @given(st.text(), st.lists(st.lists(st.text(), min_size=1, max_size=3), max_size=50))
 def test_any_text_is_escaped_and_bounded(title: str, rows: list[list[str]]) -> None:
-    """Checks that no text of a run becomes a tag, and that the size of a table is bounded."""
+    """Checks that no text of a run becomes an HTML tag, and that the size of a table is bounded."""
     html = as_html(title, rows, below=title)
     assert set(parsed(html).tags) <= {"div", "b", "table", "tr", "th", "td", "p"}
     assert parsed(html).tags.count("tr") <= MAX_ROWS + 1
@@ -164,7 +164,7 @@ def test_long_formulas_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def notebook(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[dict[str, str]]:
-    """Let this process look like the kernel of a notebook. Return the list of everything that is displayed there."""
+    """Let this process look like the kernel of a notebook. Return a list, to which each displayed object is added."""
     shown: list[dict[str, str]] = []
 
     class Place:

@@ -61,8 +61,8 @@ def test_what_cannot_be_is_one_line(name: str, words: list[str], message: str, t
 
 
 def after_heat(volume: np.ndarray, steps: int) -> np.ndarray:
-    """Return the result of the oracle for the heat equation with radius 1. NumPy computes 8 planes at a time, because
-    it is three times as fast if its temporary arrays stay in the cache."""
+    """Return the result of the oracle for the heat equation with radius 1. NumPy computes 8 planes at a time. The
+    temporary arrays then stay in the cache, which makes NumPy three times as fast."""
     stencil, depth = oc.stencils.heat(ndim=3), 8
     for _ in range(steps):
         starts = range(0, len(volume), depth)
@@ -164,8 +164,8 @@ def test_sensitivity_is_the_finite_difference(
 
 
 def test_slow_tier_limits_the_bandwidth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that the slow tier of the direct-adjoint example limits the bandwidth. A run takes at least the bytes of
-    its states, without states in flight, divided by this bandwidth."""
+    """Checks that the slow tier of the direct-adjoint example limits the bandwidth. The shortest possible time of a run
+    is the bytes of its states divided by this bandwidth. States that still wait in buffers at the end do not count."""
     example = load("direct_adjoint", monkeypatch)
     lake = example["make_lake"](32, 20)
     timed = example["run_solver"](lake, tmp_path, None, 1_000_000)
@@ -202,7 +202,7 @@ def test_migration_shows_the_reflectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Checks that the image of two shots has the reflectors of the true model, with their signs. A second call uses the
-    stored shots, and refuses a stored shot of another survey."""
+    stored shots. A stored shot of another survey is refused."""
     words = ("--every", 8, "--shots", 2)
     text = printed("rtm", tmp_path, monkeypatch, capsys, *words)
     assert text.count("is complete") == 2

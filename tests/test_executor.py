@@ -90,8 +90,8 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], se
 
 @st.composite
 def linked_runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Sizes]:
-    """Generate a random wavefront plan in blocks on a deep grid, on which the first planes of the next block are read
-    before a block ends."""
+    """Generate a random wavefront plan in blocks. The grid has so many planes that the first planes of the next block
+    are read before a block ends."""
     stencil = draw(st.sampled_from(sorted({**PLAIN, **USERS}.items())))[1]()
     skew = max(1, *stencil.radii)
     levels, slab = draw(st.integers(1, 6)), draw(st.integers(1, 5))
@@ -137,8 +137,8 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
-    """Checks that a run stops if any stored byte of a pass in blocks has a flipped bit, even in a temporary file. Only
-    flipped bits in padding, which do not change the result, may stay undetected."""
+    """Checks that a run in blocks stops if a stored byte has a flipped bit, even in a temporary file. Only flipped bits
+    in padding can stay undetected, because they do not change the result."""
     stencil, problem, _ = small_run()
     plan = build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2, block_y=12), MACHINE, assumed_rate)
     assert plan.fringe_rows > 0

@@ -47,8 +47,8 @@ def make_run(where: Path | list[Path], shape: Any = (5, 6, 7), steps: int = 6, *
 
 @pytest.fixture(scope="module")
 def known_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., oc.Simulation]:
-    """Return a function that makes a run with a given shape, or returns the run with this shape that an earlier test
-    has made. Tests must not change such a run."""
+    """Return a function that returns a run with a given shape. The function makes each run only once, and several tests
+    use the run. So tests must not change the run."""
 
     @functools.cache
     def known(*shape: int) -> oc.Simulation:
@@ -250,8 +250,8 @@ def test_parts_of_several_ranks_are_one_grid(tmp_path: Path, along: Any) -> None
 
 
 def test_a_run_on_a_device_is_copied(tmp_path: Path, images: None) -> None:
-    """Checks that an HDF5 file of a run on a device has its own values. It cannot be a view: a view reads files through
-    the link to the committed copy, and a device has no such link.
+    """Checks that an HDF5 file of a run on a device has its own values. The file cannot be a view: a view reads files
+    through the link to the committed copy, and a device has no such link.
     """
     device = make_image(tmp_path / "disk.img")
     sim = simulation([device])
@@ -268,7 +268,8 @@ def test_a_run_on_a_device_is_copied(tmp_path: Path, images: None) -> None:
     st.integers(1, 4000),
 )  # fmt: skip
 def test_blocks_are_all_cells_in_order(shape: tuple[int, ...], unit_axes: int, itemsize: int, max_bytes: int) -> None:
-    """Checks that blocks have each cell once and in C order, and that only a single unit is larger than the limit."""
+    """Checks that blocks have each cell once and in C order. A block can be larger than the limit only if it is a
+    single unit."""
     unit_axes = min(unit_axes, len(shape))
     cells = np.arange(int(np.prod(shape))).reshape(shape)
     blocks = [cells[index] for index in block_indices(shape, itemsize, unit_axes, max_bytes)]
@@ -397,8 +398,8 @@ oc.export("run.oc", sys.argv[1], progress=wait)
 
 
 def test_a_killed_export_leaves_no_file_under_the_final_name(tmp_path: Path) -> None:
-    """Kills an export, and checks that the next export removes what it has left. An export that is still running is
-    not disturbed."""
+    """Kills an export, and checks that the next export removes the remaining files. A second export does not disturb an
+    export that is still running."""
     make_run(tmp_path / "run.oc")
     with subprocess.Popen([sys.executable, "-c", WAIT, "a.nc"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as one:
         assert one.stdout is not None and one.stdout.readline() == "begun\n"
@@ -442,8 +443,8 @@ for name in ("thin.oc", "thick.oc"):
 
 @pytest.mark.parametrize("name", ["a.nc", "a.h5"])
 def test_space_for_the_end_of_a_file_is_kept_free(tmp_path: Path, known_runs: Any, name: str) -> None:
-    """Checks that an export keeps space for the metadata that HDF5 writes at the end, and gives the space back. HDF5
-    would end the process if it had no space."""
+    """Checks that an export reserves space for the metadata that HDF5 writes at the end, and gives the space back.
+    Without this space, HDF5 would end the process."""
     found = []
 
     def look(done: int, whole: int) -> None:

@@ -1,4 +1,4 @@
-"""Checks `force=True`: a new run replaces an old run only when the new run has its values."""
+"""Checks `force=True`: a new run replaces an old run only after the new run has got its values."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def special(dtype: str) -> Array:
 
 def arguments(name: str, dtype: str, count: int, seed: int = 1) -> list[Array]:
     """Return arguments of a function: every pair of special numbers, and random numbers. One third of the random
-    numbers has all exponents, one third is near 1, and one third is small or large."""
+    numbers have any bits, one third lie between -2 and 2, and one third are small or large."""
     rng = np.random.default_rng(seed)
     columns = list(zip(*itertools.product(special(dtype), repeat=FUNCTIONS[name]), strict=True))
     found = []
@@ -130,13 +130,14 @@ def test_functions_in_c_have_the_bits_of_numpy(isa: str, dtype: str) -> None:
 
 
 def largest_errors() -> dict[tuple[str, str], float]:
-    """Return the largest error, in units in the last place, that the page of the functions states."""
+    """Return the largest error that the page of the functions states, for each function and dtype. The unit is one unit
+    in the last place."""
     rows = re.findall(r"^\| `(\w+)[^|]*\|[^|]*\| ([\d.]+) \| ([\d.]+) \|", PAGE.read_text(), re.M)
     return {(name, dtype): float(error) for name, *errors in rows for dtype, error in zip(DTYPES, errors, strict=True)}
 
 
 def error_of(found: float, exact: Any, dtype: str) -> float:
-    """Return the error of a result in units in the last place of the exact result."""
+    """Return the error of a result. The unit of the error is one unit in the last place of the exact result."""
     limits = np.finfo(dtype)
     if not mpmath.isfinite(exact) or abs(exact) > limits.max:
         return 0.0 if not math.isfinite(found) or abs(found) == limits.max else math.inf
@@ -341,7 +342,7 @@ OWN = {
 
 
 def adjoint_at(expression: sympy.Expr, u: list[float]) -> list[float]:
-    """Return the derivative of an expression of u, by the adjoint, for each value."""
+    """Return the derivatives of an expression of u at the values `u`. The adjoint computes these derivatives."""
     stencil = Stencil("s", {U: expression}, ndim=1)
     state = {"u": np.array([[u]])}
     with np.errstate(all="ignore"):
@@ -352,8 +353,8 @@ def adjoint_at(expression: sympy.Expr, u: list[float]) -> list[float]:
 
 
 def test_derivatives_at_ties_and_in_branches_that_are_not_selected() -> None:
-    """Checks the derivatives that the documents state for points where two branches meet. NaN or infinity in a branch
-    that is not selected must not change the derivative, even if a term occurs in this branch twice."""
+    """Checks the derivatives that the documents state for points where two branches meet. A branch that is not selected
+    can give NaN or infinity. This must not change the derivative, even if a term occurs twice in the branch."""
     here = U[0]
     assert adjoint_at(sympy.sign(here), [-1.0, 0.0, 2.0]) == [0, 0, 0]
     assert adjoint_at(sympy.Piecewise((2 * here, here > 0), (5 * here, True)), [-1.0, 0.0, 1.0]) == [5, 5, 2]

@@ -63,8 +63,8 @@ def as_planned(sizes: Sizes) -> dict[str, int]:
 @settings(max_examples=examples(60))
 @given(requests(), st.integers(0, 40))
 def test_plans_keep_to_the_sizes_given(request: tuple[Problem, str, GivenSizes], extra_planes: int) -> None:
-    """Checks that there is a legal plan with all given sizes for the minimum budget and for each larger budget. The
-    number of steps of a pass may be smaller than the given number only if the run has fewer steps."""
+    """Checks that there is a legal plan with all given sizes for the minimum budget and for each larger budget. A pass
+    can have fewer steps than the given number only if the run has fewer steps."""
     problem, name, sizes = request
     budget = smallest_budget_bytes(problem, name, sizes) + extra_planes * problem.record_bytes
     choice = choose(problem, MACHINE, budget, name, assumed_rate, sizes)
@@ -101,8 +101,8 @@ def test_one_byte_less_is_refused_with_what_works(request: tuple[Problem, str, G
 
 
 def test_sizes_that_are_not_given_are_still_chosen() -> None:
-    """Checks that the tuner chooses the sizes that are not given. It must compare candidates that differ in these
-    sizes, and keep the given size in all candidates.
+    """Checks that the tuner chooses the sizes that are not given. The tuner must compare candidates that differ in
+    these sizes. All candidates must have the given size.
     """
     problem = make_problem((400, 128, 128), (1, 1, 1), 60)
     choice = choose(problem, MACHINE, 4 << 20, "wavefront", assumed_rate, GivenSizes(by=32))

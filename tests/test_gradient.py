@@ -25,7 +25,8 @@ SHIFT = oc.Stencil("shift", {U: U[-1]})
 def new_run(
     name: str, folder: Path, dtype: str = "float64", boundary: str = "fixed"
 ) -> tuple[oc.Simulation, list[str]]:
-    """Return a run at step 0 with random values, a source, receivers and snapshots, and the names of its gradients."""
+    """Return a run at step 0, and the names of its gradients. The run has random values, a source, receivers and
+    snapshots."""
     stencil, rng = find_stencil(name), np.random.default_rng(1)
     shape = SHAPE[-stencil.ndim :]
     pairs = list(zip(stencil.fields, stencil.storage, strict=True))
@@ -129,8 +130,8 @@ def test_the_taylor_test_of_a_run_in_float32(tmp_path: Path) -> None:
 
 
 def test_the_taylor_test_finds_a_wrong_gradient(tmp_path: Path) -> None:
-    """Checks that the rates of the Taylor test are near 1 if the gradient is wrong. In this test, the residuals are 3 %
-    too large, or late by one step."""
+    """Checks that the rates of the Taylor test are near 1 if the gradient is wrong. The gradient is wrong because the
+    residuals are 3 % too large, or one step too late."""
     sim, _ = new_run("heat6_1d", tmp_path)
     observed = np.random.default_rng(3).standard_normal((STEPS, 2))
     right = oc.Misfit("line", observed)

@@ -63,8 +63,8 @@ def test_a_history_has_the_states_of_snapshots(every: int | str, tmp_path: Path)
 
 
 def test_values_may_be_assigned_before_the_history_begins(tmp_path: Path) -> None:
-    """Checks a run whose values are assigned, and so are on disk, before a call of `run` begins the history. The
-    stencil has several fields, and its arrays have padding."""
+    """Checks a run whose values are on disk before a call of `run` begins the history, because they were assigned
+    earlier. The stencil has several fields, and its arrays have padding."""
     sim = oc.Simulation(oc.stencils.gray_scott(ndim=2), (40, 50), "float64", tmp_path / "run.oc", memory="1MiB")
     values = np.random.default_rng(2).random((40, 50))
     sim["u"], sim["v"] = values, values / 2
@@ -100,7 +100,7 @@ def test_xarray_and_commands_show_the_history(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("snapshots", [None, oc.Snapshots(2)])
 def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path: Path) -> None:
     """Checks that `free()` deletes the files of the history and no other files. The history can then no longer be read.
-    The next call of `run` deletes files of the history that a killed process has left."""
+    If a process was killed in `free()`, the next call of `run` deletes the remaining files of the history."""
     sim = make(tmp_path / "run.oc", snapshots=snapshots)
     before = make(tmp_path / "other.oc", snapshots=snapshots)
     for one, kept in ((sim, oc.History("all")), (before, None)):
@@ -123,8 +123,8 @@ def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path
 def test_verify_finds_states_that_a_kill_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that `verify` finds the files that a kill in `free()` has left, after the commit of the manifest without
-    the history. If the run is complete, no later call of `run` deletes these files."""
+    """Checks a kill in `free()` after the commit of the manifest without the history. `verify` must find the files of
+    the history that remain. If the run is complete, no later call of `run` deletes these files."""
     sim = make(tmp_path / "run.oc")
     sim.run(STEPS, history=oc.History("all"), progress="none")
 

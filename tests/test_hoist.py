@@ -1,4 +1,5 @@
-"""Check that sums that the adjoint needs are computed in the repeated forward steps, and not in the adjoint."""
+"""Check that the repeated forward steps compute the sums that the adjoint needs, so that the adjoint need not compute
+them."""
 
 from __future__ import annotations
 
@@ -56,8 +57,8 @@ def test_a_stencil_with_other_results_does_not_extend_a_stencil() -> None:
 
 @pytest.mark.parametrize("name", ["acoustic2", "elastic2", "heat2"])
 def test_moved_sums_do_not_change_a_gradient(name: str, tmp_path: Path) -> None:
-    """Checks that gradients in float32 have the same bits, whether the forward step or the adjoint computes such sums.
-    The forward step computes them if the history does not have all states."""
+    """Checks that gradients in float32 have the same bits in two cases: the forward step or the adjoint computes such
+    sums. The forward step computes the sums if the history does not have all states."""
     stencil = STENCILS.get(name) or find_stencil(name)
     wrt = [*(one.name for one, how in zip(stencil.fields, stencil.storage, strict=True) if how.is_static)] or ["dt"]
     found = []
@@ -72,7 +73,8 @@ def test_moved_sums_do_not_change_a_gradient(name: str, tmp_path: Path) -> None:
 
 
 def test_a_manifest_with_another_forward_step_is_refused(tmp_path: Path) -> None:
-    """Checks that an adjoint run is refused if its manifest has a forward stencil that gives other values."""
+    """Checks that an adjoint run is refused if the forward stencil in its manifest gives other values than the forward
+    run."""
     stencil = find_stencil("acoustic2")
     sim = run_forward(stencil, tmp_path, "fixed", oc.History(3, recompute=True))
     where = sim.adjoint(seeds_of(stencil, "fixed"), "v").simulation.directory

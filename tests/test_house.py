@@ -19,7 +19,7 @@ TESTS = [ROOT / "tests", ROOT / "aggregate" / "tests"]
 LINES_MOST = 600
 
 # Maps each folder to the folders of the package from which it may import. A folder may always import from itself. A
-# single module counts as a folder.
+# module that is in no folder counts as a folder.
 PYTHON_ARROWS = {
     "axes": set(),
     "errors": set(),
@@ -209,7 +209,7 @@ def test_modules_do_not_need_each_other_to_be_imported() -> None:
     ],
 )
 def test_imports_that_count_are_told_from_those_that_do_not(source: str, needs: set[str]) -> None:
-    """Checks that `needed_on_import` finds imports. Otherwise, the test for cycles would always pass."""
+    """Checks that `needed_on_import` finds imports. If it found no imports, the test for cycles would always pass."""
     assert needed_on_import(source, {"outcrop", "outcrop.a", "outcrop.c"}) == needs
 
 
@@ -332,7 +332,7 @@ def test_only_the_two_error_files_define_exceptions() -> None:
 
 @pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_files_and_classes_say_what_they_are(path: Path) -> None:
-    """Checks that each file and each public class has a docstring, which says its purpose."""
+    """Checks that each file and each public class has a docstring that says its purpose."""
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree), f"{path.relative_to(ROOT)} has no module docstring"
     for node in tree.body:
@@ -421,9 +421,9 @@ CHECKS = ("pytest.raises", "pytest.fail", "pytest.warns", "np.testing.", "valida
 
 
 def idle_tests(sources: Mapping[str, str]) -> list[str]:
-    """Return the tests that compare nothing, neither directly nor in a function that they call.
+    """Return the tests that compare nothing themselves and call no function that compares something.
 
-    `sources` maps the name of each module to its source. Only functions in these modules are followed."""
+    `sources` maps the name of each module to its source. The search does not enter functions of other modules."""
     functions: dict[tuple[str, str], ast.FunctionDef] = {}
     places: dict[tuple[str, str], tuple[str, str]] = {}  # (module, name) -> its place
     for module, source in sources.items():

@@ -119,8 +119,8 @@ def test_segy_volumes_sorted_by_crosslines_are_put_in_order(tmp_path: Path) -> N
 
 
 def test_segy_with_several_offsets_is_refused(tmp_path: Path) -> None:
-    """Checks that a SEG-Y file with several offsets is refused, because it is not a model: its traces are not
-    stacked."""
+    """Checks that a SEG-Y file with several offsets is refused. The traces of such a file are not stacked, so the file
+    is not a model."""
     segyio = pytest.importorskip("segyio")
     segyio.tools.from_array4D(str(tmp_path / "a.sgy"), np.ones((3, 4, 2, 8), "f4"))
     with pytest.raises(InputError, match="2 offsets at each place"):

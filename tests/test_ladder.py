@@ -163,7 +163,7 @@ def measured(steps: int, seconds: float, digest: int = 7, swapped_out: int = 0) 
 
 def test_scaled_and_unlimited_bars_say_so() -> None:
     """Checks the notes of a bar in the picture of the ladder. A note says that the time is scaled, that the memory was
-    not limited, or that a variant that should use swap space did not use it.
+    not limited, or that a variant did not use swap space although it should.
     """
     column = find_column(1)
     runs = [LimitedRun(measured(2, seconds, swapped_out=1), 10 * MIB, None) for seconds in (4.0, 1.0, 2.0)]
@@ -204,8 +204,8 @@ def test_a_memory_group_limits_and_goes() -> None:
 
 @pytest.mark.parametrize(("number", "swap_limit"), [(1, str(60 * MIB)), (2, "0")])
 def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_limit: str) -> None:
-    """Checks that swap can be forbidden with both versions of control groups. A folder that is not a control group
-    gives an error."""
+    """Checks that both versions of control groups can forbid swap. A folder that is not a control group gives an
+    error."""
     group = memory.Group(tmp_path, memory.GROUP_FILES[number])
     with pytest.raises(FileNotFoundError):
         group.limit(60 * MIB, may_swap=False)
@@ -221,8 +221,8 @@ def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_l
 
 
 def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
-    """Checks that a child process that fails or takes too long does not stop the ladder. The error message is the last
-    line that the child process prints.
+    """Checks that the ladder continues after a child process that fails or takes too long. The error message is the
+    last line that the child process prints.
     """
     with pytest.raises(StorageError, match=r"^InputError: too small$"):
         memory.run_limited(["-c", "from outcrop.errors import InputError; raise InputError('too small')"], None)

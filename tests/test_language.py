@@ -353,8 +353,8 @@ def test_functions_of_numbers_name_the_function_of_sympy(
 def test_a_condition_of_an_equation_has_no_truth_value(
     write: Callable[[Field, Parameter], object], condition: str
 ) -> None:
-    """Checks that Python's `if`, `max`, `min` and chains, and NumPy's selections end with one line that names the right
-    function. The error is also a TypeError, which SymPy expects."""
+    """Checks conditions in Python's `if`, `max`, `min` and chained comparisons, and in NumPy's selections. The error is
+    one line that names the right function. It is also a TypeError, because SymPy expects this type."""
     with pytest.raises(InputError, match=rf"^{re.escape(condition)} is a condition .*sympy.Piecewise") as caught:
         write(Field("u"), Parameter("dt", 0.1))
     assert isinstance(caught.value, TypeError)
@@ -362,8 +362,8 @@ def test_a_condition_of_an_equation_has_no_truth_value(
 
 @pytest.mark.parametrize("of_sympy", [sympy.Gt, sympy.Ge, sympy.Lt, sympy.Le])
 def test_a_comparison_is_the_same_for_sympy(of_sympy: Any) -> None:
-    """Checks that `u[0] > dt` equals SymPy's own comparison, in any order, and that conditions made from both give the
-    same stencil."""
+    """Checks that `u[0] > dt` equals SymPy's own comparison, in both directions of `==`. Conditions from both
+    comparisons must give the same stencil."""
     u, dt = Field("u"), Parameter("dt", 0.1)
     compare = {sympy.Gt: operator.gt, sympy.Ge: operator.ge, sympy.Lt: operator.lt, sympy.Le: operator.le}[of_sympy]
     plain = of_sympy(u[0], dt, evaluate=False)
@@ -378,7 +378,7 @@ def test_a_comparison_is_the_same_for_sympy(of_sympy: Any) -> None:
 
 
 def test_numbers_of_numpy_are_factors() -> None:
-    """Checks that scalars and arrays of NumPy still multiply the parts of an equation."""
+    """Checks that scalars and arrays of NumPy can multiply the parts of an equation."""
     u, dt = Field("u"), Parameter("dt", 0.1)
     plain = Stencil("plain", {u: 0.5 * u[0] + 2.0 * dt * u[1]})
     pair = np.array([0.5, 2.0]) * u[0]

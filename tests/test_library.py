@@ -152,8 +152,8 @@ def cell_operations(name: str) -> dict[str, int]:
     ],
 )
 def test_kernels_cost_no_more_operations_than_they_should(name: str, mul: int, add: int, div: int) -> None:
-    """Checks that kernels do not need more operations than the given numbers. For this, the generator must compute a
-    common term of several directions or species only once.
+    """Checks that kernels do not need more operations than the given numbers. The numbers are possible only if the
+    generator computes a common term of several directions or species once.
     """
     counts = cell_operations(name)
     assert counts["mul"] <= mul
@@ -320,8 +320,8 @@ NO_STEP_IS_TOO_LARGE = {"heat7", "heat13", "box27", "stream_function", "sharpen"
 
 @pytest.mark.parametrize("name", library.FAMILIES)
 def test_no_part_of_a_family_is_forgotten(name: str) -> None:
-    """Checks that each family of stencils has a formula for its stability limit, and a stencil in the tests. The
-    messages of this test tell the author of a new family what is missing."""
+    """Checks that each family of stencils has a formula for its stability limit, and a stencil in the tests. If
+    something is missing in a new family, the message of this test tells it to the author."""
     assert any(re.fullmatch(rf"{name}\d*(_\w+)?", one) for one in NAMES), f"{name}: add a stencil to NAMES above"
     stencil = library.FAMILIES[name].make()
     if name not in NO_STEP_IS_TOO_LARGE:

@@ -43,7 +43,7 @@ def shapes(stencil: Stencil) -> st.SearchStrategy[tuple[int, int, int]]:
 
 
 def safe_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed: int) -> dict[str, Cells]:
-    """Return random values between 1/2 and 1: an update may divide by them, so they must not be near 0."""
+    """Return random values between 1/2 and 1. An update can divide by these values, so they must not be near 0."""
     state = random_state(stencil, shape, dtype, seed)
     return {name: (values + 1) / 2 for name, values in state.items()}
 

@@ -1,5 +1,5 @@
-"""Check the Python interface of links. Its errors are exceptions of the package, and other Python threads run while a
-call waits.
+"""Check the Python interface of links. The errors of links must be exceptions of the package. Other Python threads must
+run while a call waits.
 
 The tests in tests/core check messages, damage and neighbours that have ended.
 """

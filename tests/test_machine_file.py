@@ -232,8 +232,8 @@ def test_shipped_machines_load_by_name_and_by_path() -> None:
 
 
 def test_what_a_plan_may_take_unless_told() -> None:
-    """Checks the budget of a plan: `--memory` if this option is given, otherwise the usable memory that the file
-    declares, otherwise the default budget."""
+    """Checks the budget of a plan. The option `--memory` sets the budget. Without this option, the budget is the usable
+    memory that the file declares. Without both, the default budget is used."""
     declared, silent = parse_machine(GOOD, "mine"), parse_machine(changed('usable = "50%"', ""), "mine")
     options = RunOptions("heat7", (2048, 2048, 2048), steps=10)
     assert plan_elsewhere(declared, options).budget_bytes == 4 << 30
@@ -243,8 +243,8 @@ def test_what_a_plan_may_take_unless_told() -> None:
 
 
 def test_rates_follow_cores_and_memory() -> None:
-    """Checks the predicted speeds. With half the threads, the update rate is half as high. The bandwidth of memory
-    limits plain sweeps. Faster storage never makes a plan slower.
+    """Checks the predicted speeds. Half as many threads have half the update rate. The bandwidth of memory limits plain
+    sweeps. Faster storage never makes a plan slower.
     """
     declared = parse_machine(GOOD.replace("20GB/s", "12GB/s"), "mine")
     problem = make_problem((512, 512, 512), (1, 1, 1), 8)

@@ -1,5 +1,5 @@
-"""Check runs with many fields. The number of fields is larger than the number of lines in a set of the first-level
-cache. The rings of these fields begin at different offsets in a page, to avoid conflicts in the cache.
+"""Check runs with many fields. The runs have more fields than a set of the first-level cache has lines. The rings of
+these fields begin at different offsets in a page, to avoid conflicts in the cache.
 """
 
 from pathlib import Path

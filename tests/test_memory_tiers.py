@@ -65,8 +65,8 @@ def test_firmware_decides_where_drivers_are_silent() -> None:
 
 @needs_hwloc
 def test_measuring_decides_where_all_are_silent() -> None:
-    """Checks memory that neither the driver nor the firmware describes. A measurement determines its kind, but the name
-    of its tier stays the same.
+    """Checks memory that neither the driver nor the firmware describes. A measurement determines the kind of this
+    memory. The name of its tier does not change.
     """
     dram, other = tiers_of(machine(Node(64 * GIB), Node(16 * GIB)))
     assert (dram.name, other.name, other.kind) == ("dram", "node1", "cxl")
@@ -177,7 +177,7 @@ MACHINES: dict[str, tuple[list[MemoryNode], str, dict[int, str], str, tuple[floa
 @pytest.mark.parametrize("name", MACHINES)
 def test_memory_is_what_can_be_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that the size of the memory is the sum of the sizes of the nodes. On a machine with one node, or with
-    impossible sizes of nodes, it comes from /proc/meminfo.
+    impossible sizes of nodes, the size comes from /proc/meminfo.
     """
     nodes, meminfo, files, has_memory, expected = MACHINES[name]
     for path, text in {

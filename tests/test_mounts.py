@@ -127,7 +127,8 @@ def test_one_tier_for_each_device(machine: Machine) -> None:
 
 
 def test_an_overlay_of_something_unseen_is_a_tier(machine: Machine) -> None:
-    """Checks that an overlay is a tier if its folders are invisible, because it may be the only tier in a container."""
+    """Checks that an overlay is a tier if its folders are invisible. In a container, such an overlay can be the only
+    tier."""
     found = kinds(machine("20 1 0:40 / @/ rw - overlay overlay rw,lowerdir=/x,upperdir=/not/here,workdir=/y\n"))
     assert found == {"overlay-@": "disk"}
 
@@ -190,7 +191,7 @@ def test_a_mount_without_a_source_is_read(machine: Machine) -> None:
 
 
 def test_names_that_begin_like_the_systems_own_are_no_reason(machine: Machine) -> None:
-    """Checks that tmpfs at /development is a tier, although its name begins like /dev. tmpfs at /dev/x is not a
+    """Checks that a tmpfs at /development is a tier, although this path begins like /dev. A tmpfs at /dev/x must be no
     tier."""
     every = machine("20 1 0:50 / @/development rw - tmpfs tmpfs rw\n21 1 0:51 / @/dev/x rw - tmpfs tmpfs rw\n")
     assert [mounts.kind_of(mount) for mount in every] == ["tmpfs", ""]

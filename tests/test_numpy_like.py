@@ -21,8 +21,8 @@ SHM = Path("/dev/shm")
 
 @pytest.fixture(params=PLACES)
 def array(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[oc.Array]:
-    """Yield the same array of 3 x 4 x 5 values on each kind of tier. The disk is the disk with the files of the
-    tests."""
+    """Yield the same array of 3 x 4 x 5 values on each kind of tier. The tier "disk" is the disk that holds the files
+    of the tests."""
     shape, place = (3, 4, 5), request.param
     if place == "tmpfs" and not SHM.is_mount():
         pytest.skip("no tmpfs here")
@@ -144,8 +144,8 @@ def test_arrays_only_read_take_values_once(tmp_path: Path) -> None:
 
 
 def test_npy_files_are_numpys_own(tmp_path: Path) -> None:
-    """Checks that NumPy can open the files of arrays. Outcrop can open files of NumPy as arrays if their values are in
-    C order."""
+    """Checks that NumPy can open the files of arrays. Outcrop can open a file of NumPy as an array if the file has C
+    order."""
     path = tmp_path / "new" / "a.npy"  # this call also makes the directory
     with oc.array((5, 7), "complex64", path=path) as array:
         array[...] = np.arange(35).reshape(5, 7) * 1j

@@ -1,4 +1,4 @@
-"""Check values of up to three updates back: `u.back(2)` and `u.back(3)`."""
+"""Check the values that a field had two or three updates ago: `u.back(2)` and `u.back(3)`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ U, V = oc.Field("u"), oc.Field("v")
 
 
 def adams() -> oc.Stencil:
-    """Return advection with steps of Adams and Bashforth: the next value depends on four levels at neighbours."""
+    """Return advection with steps of Adams and Bashforth. The next value of a cell depends on the last four values of
+    its neighbours."""
     slopes = [(one[1] - one[-1]) / 2 for one in (U, U.previous, U.back(2), U.back(3))]
     step = 55 * slopes[0] - 59 * slopes[1] + 37 * slopes[2] - 9 * slopes[3]
     return oc.Stencil("adams", {U: U[0] - 0.1 / 24 * step})
@@ -46,8 +47,8 @@ def test_four_levels_are_those_of_numpy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", [True, False])
 def test_older_values_start_as_a_copy(tmp_path: Path, given: bool) -> None:
-    """Checks that older values without an assignment equal the newest value of the field. The newest value comes from
-    an assignment or from the option `init`."""
+    """Checks the start of older values that were not assigned. They equal the newest value of the field, which comes
+    from an assignment or from the option `init`."""
     n = 40
     start = np.exp(-(((np.arange(n) - 20) / 4) ** 2))
     more = {} if given else {"init": {"u": start}}

@@ -33,7 +33,8 @@ FOR_ALL = sorted((name, make) for name, make in {**PLAIN, **USERS}.items() if ma
 
 @st.composite
 def plans(draw: st.DrawFn, problem: Problem | None = None) -> Plan:
-    """Generate a random plan with any sizes, with or without padding, for the given problem or for any problem."""
+    """Generate a random plan with any sizes, with or without padding. The plan is for the given problem. Without
+    `problem`, the plan is for a random problem."""
     problem = one_layer.in_memory(problem or draw(problems()), draw(st.booleans()))
     return one_layer.make_plan(problem, draw(sizes_for(problem)), MACHINE, assumed_rate)
 
@@ -69,8 +70,7 @@ def test_a_dropped_update_is_rejected(plan: Plan, number: int) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.integers(0, 999), st.integers(0, 2**32 - 1))
 def test_a_late_update_is_rejected_or_harmless(run: tuple[Stencil, Plan], number: int, seed: int) -> None:
-    """Moves an update to the end of each pass. Checks that the validator rejects the passes, or that the result is
-    right."""
+    """Moves an update to the end of each pass. The validator must reject the passes, or their result must be right."""
     stencil, plan = run
 
     def late(one: Pass) -> Pass:
@@ -115,7 +115,7 @@ def test_runs_give_the_oracles_bits(run: tuple[Stencil, Plan], in_a_file: bool, 
     """Checks that runs in one layer give the same bits as the oracle, with or without padding, in plain memory or in a
     file.
 
-    A mapped file that serves as window contains the result at the end."""
+    If a mapped file is the memory of the window, this file contains the result at the end."""
     stencil, plan = run
     problem = plan.problem
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)

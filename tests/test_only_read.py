@@ -44,15 +44,15 @@ def problem_of(stencil: str, steps: int = 100) -> Problem:
 
 
 def planned(problem: Problem, share: float, on: Machine, scheme: str = "auto") -> TunedPlan:
-    """Return the plan for a budget between the minimum budget (`share` = 0) and the largest useful budget (`share` =
-    1)."""
+    """Return the plan for a budget. For `share` = 0, this is the minimum budget. For `share` = 1, it is the largest
+    useful budget."""
     low, high = smallest_budget_bytes(problem, scheme), largest_useful_bytes(problem)
     return choose(problem, on, int(low + share * (high - low)), scheme, assumed_rate)
 
 
 def only(scheme: Scheme, keeps: bool) -> Scheme:
-    """Return a copy of the scheme with only one place for static fields: memory if `keeps` is true, otherwise the
-    disk."""
+    """Return a copy of the scheme that can keep static fields only in memory. If `keeps` is false, it can keep them
+    only on disk."""
 
     def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
         return (one for one in scheme.candidates(problem, budget_bytes, given) if one.keeps_statics == keeps)
@@ -74,7 +74,7 @@ def why(problem: Problem, choice: TunedPlan, on: Machine) -> str:
 @pytest.mark.parametrize("on", [SLOW, LATE, FAST], ids=["slow", "late", "fast"])
 @pytest.mark.parametrize("stencil", ["acoustic4_sponge", "maxwell"])
 def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
-    """Checks the chosen place of the static fields. With the other place, the run may be faster, but only within the
+    """Checks the chosen place of the static fields. The run must not be faster with the other place, except within the
     tolerance. If memory has room for the fields, the tuner must predict the costs of both places."""
     problem = problem_of(stencil)
     places = set()
@@ -137,7 +137,8 @@ def test_a_scheme_that_keeps_nothing_says_so() -> None:
 
 
 def test_there_is_nothing_to_place_where_all_is_updated() -> None:
-    """Checks a stencil without read-only fields. Only one place is possible, and the plan gives no reasons."""
+    """Checks a stencil without read-only fields. Such a stencil has no fields to place, so only one choice is possible,
+    and the plan gives no reasons."""
     problem = problem_of("heat7")
     assert placement.possible(problem, 1 << 40) == (False,)
     for share in SHARES[:-1]:

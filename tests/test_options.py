@@ -226,8 +226,8 @@ def test_each_option_is_told_everywhere(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_run_that_is_opened_goes_on_without_being_told_how_far() -> None:
-    """Checks the number of steps that `run()` computes without an argument: the number in the options, or the remaining
-    steps of an interrupted run. If neither is known, the error asks for a number.
+    """Checks the number of steps that `run()` computes without an argument. This is the number in the options, or the
+    number of remaining steps of an interrupted run. If both are unknown, the error asks for a number.
     """
     sim = oc.Simulation("heat7", (6, 8, 10), directory="run.oc", steps=3, init=1.0, memory="16MiB")
     assert sim.run().step == 3
@@ -260,7 +260,7 @@ def test_options_can_be_one_object() -> None:
     ],
 )
 def test_unknown_keywords_are_refused_in_one_line(call: Callable[[Any], object], message: str) -> None:
-    """Checks that the message names what to write instead, and that nothing is created."""
+    """Checks that the error for an unknown keyword says what to write instead, and that no run is created."""
     sim = oc.Simulation("heat7", (6, 8, 10), directory="run.oc", memory="16MiB")
     with pytest.raises(InputError, match=re.escape(message)) as caught:
         call(sim)
@@ -284,7 +284,8 @@ def test_values_of_init_yield_to_those_that_are_assigned() -> None:
 
 
 def test_a_missing_file_of_values_names_its_source(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the error names the source whose file of values is missing, because a shot may have many sources."""
+    """Checks the error for a source whose file of values is missing. It names the source, because a shot can have many
+    sources."""
     source = '[[problem.sources]]\nfield = "u"\npoints = [4, 4, 4]\nvalues = "missing.npy"\n'
     shot = HEAT.replace("[resources]", f"{source}[resources]")
     Path("shot.toml").write_text(shot)

@@ -38,7 +38,8 @@ def waves(where: str, steps: int = 5, **options: Any) -> oc.Simulation:
 
 
 def test_a_start_from_another_run_continues_it() -> None:
-    """Checks that a run from the state of another run computes the same bits as the other run would have computed."""
+    """Checks a run that starts from the state of another run. It must compute the bits that the other run would have
+    computed."""
     waves("first.oc")
     waves("whole.oc", steps=9)
     before = everything_below(Path("first.oc"))
@@ -123,8 +124,8 @@ def test_planes_of_different_steps_are_not_mixed() -> None:
 
 
 def test_parameters_of_a_run_can_change() -> None:
-    """Checks that changed parameters apply to later steps and are stored. The bits must equal those of a new run that
-    starts from the same state with these parameters.
+    """Checks that changed parameters apply to later steps and are stored. A new run that starts from the same state
+    with these parameters must give the same bits.
     """
     heat = oc.Simulation("heat2", SHAPE, directory="run.oc", init="random:3", **PLAIN)
     heat.run(4, progress="none")
@@ -185,8 +186,8 @@ directory = "out/run.oc"
 
 
 def test_a_sweep_runs_all_combinations(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that a sweep makes one run for each combination of values, and lists the runs in its JSON and its table. A
-    run must have the bits of a single run with the same values.
+    """Checks that a sweep makes one run for each combination of values, and lists the runs in its JSON and its table.
+    Each run must have the same bits as a single run with the same values.
     """
     Path("heat.toml").write_text(FILE)
     words = ["run", "heat.toml", "--set", "params.kappa=0.5,1", "--set", "dtype=float32,float64"]

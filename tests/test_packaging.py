@@ -37,7 +37,8 @@ def wheel_checks(wheels: Any) -> Any:
 
 
 def interpreter(folder: Path, name: str, *words: str) -> str:
-    """Write a program that prints what an interpreter answers to the probe of wheels.py. Return its path."""
+    """Write a program that stands for a Python interpreter, and return its path. The program prints the given answer to
+    the probe of wheels.py."""
     program = folder / name
     program.write_text(f"#!/bin/sh\necho {' '.join(words)}\n")
     program.chmod(0o755)
@@ -55,7 +56,7 @@ def test_the_package_is_a_command() -> None:
 
 
 def test_sources_without_extension_modules_say_so(tmp_path: Path) -> None:
-    """Checks the message if PYTHONPATH names the sources of a clone, in which nothing is compiled."""
+    """Checks the message if PYTHONPATH names the sources of a clone. In these sources, nothing is compiled."""
     shutil.copytree(Path(outcrop.__file__).parent, tmp_path / "outcrop", ignore=shutil.ignore_patterns("*.so"))
     for line in ("from outcrop import _core", "import outcrop; outcrop.Simulation", "import outcrop.aggregate"):
         done = subprocess.run(  # -S: without the finder of an editable installation
@@ -85,8 +86,8 @@ def test_cmake_refuses_other_systems(tmp_path: Path) -> None:
 
 
 def test_each_python_gets_one_wheel(wheels: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that CPython 3.10 and 3.11 get their own wheels, and that all later versions share one wheel. It is built
-    with the earliest of these versions. Other interpreters get no wheel."""
+    """Checks that CPython 3.10 and 3.11 get their own wheels, and that all later versions share one wheel. The shared
+    wheel is built with the earliest of these versions. Other interpreters get no wheel."""
     given = [interpreter(tmp_path, f"p{minor}", "3", minor, "cpython", "True", "None") for minor in ("14", "12", "10")]
     found = wheels.find_pythons(given)
     assert [(python.name, python.command) for python in found] == [("cp310", given[2]), ("cp312", given[1])]
@@ -112,8 +113,7 @@ def test_a_given_interpreter_that_cannot_be_used_is_refused(wheels: Any, tmp_pat
 
 
 def test_the_check_of_a_wheel_fits_the_readme(wheel_checks: Any, tmp_path: Path) -> None:
-    """Checks that the program that tests a wheel uses only names that it assigns itself, or that the program of the
-    README assigns."""
+    """Checks the program that tests a wheel. It must use only names that it or the program of the README assigns."""
     wheel_checks.write_check(tmp_path / "check")
     stored = set(dir(builtins))
     for name in ("readme.py", "check.py"):
@@ -123,7 +123,7 @@ def test_the_check_of_a_wheel_fits_the_readme(wheel_checks: Any, tmp_path: Path)
 
 
 def test_lists_of_apt_name_the_sources(wheels: Any) -> None:
-    """Checks that lists of apt in both formats are changed to name source packages. Comments, keys and options must
+    """Checks the lists of apt in both formats. A changed list names source packages. Comments, keys and options must
     stay.
     """
     modern = "Types: deb\n# Types: deb\nURIs: x\nSigned-By: /k.gpg\n\nTypes: deb deb-src\nURIs: y\n"

@@ -59,7 +59,8 @@ def test_each_rank_keeps_its_rows_of_the_whole_grid(tmp_path: Path, values: obje
 
 
 def cuts(group: RankGroup, where: str, options: dict[str, Any]) -> Any:
-    """Return the rows of this rank in a new run, and its rows after the run is opened again."""
+    """Return the rows of this rank in a new run, the rows of this rank after the run is opened again, and the
+    scheme."""
     sim = simulation(group, where, shape=(16, 246, 64), **options)
     sim["u"] = "random:1"
     sim.run()
@@ -76,9 +77,9 @@ def cuts(group: RankGroup, where: str, options: dict[str, Any]) -> Any:
 def test_ranks_that_share_updates_have_a_cut_of_equal_work(
     tmp_path: Path, options: dict[str, Any], moved: int
 ) -> None:
-    """Checks the cut of a new run in which each rank has its own directory. In comparison with equal parts, each place
-    of the cut must be lower by the mean number of rows that a rank updates above its own rows. The run must store the
-    cut."""
+    """Checks the cut of a new run in which each rank has its own directory. On average over the levels, a rank also
+    updates some rows above its own rows. Each place of the cut must be lower by this number of rows than with equal
+    parts. The run must store the cut."""
     found = ranks(3, cuts, str(tmp_path / "part-{rank}"), options)
     places = [0, 82 - moved, 164 - moved, 246]
     assert [one[0] for one in found] == [one[1] for one in found] == list(pairwise(places)), found
@@ -179,8 +180,8 @@ def plans_with_cached_rates(group: RankGroup, where: Path) -> Any:
 
 
 def test_ranks_with_little_memory_do_not_measure_together(tmp_path: Path) -> None:
-    """Checks that the ranks do not measure the rate of their plan together if the memory is too small for this, and the
-    rates come from the user's cache."""
+    """Checks ranks that have rates from the user's cache, and too little memory for measurements. The ranks must not
+    measure the rate of their plan together."""
     found = ranks(2, plans_with_cached_rates, tmp_path / "run.oc")
     assert all(one[0] == "measured" and set(one) <= {"measured", "cached"} for one in found), found
 
@@ -342,7 +343,7 @@ def test_a_part_is_refused_where_it_does_not_belong(tmp_path: Path) -> None:
 
 
 def test_parts_of_different_runs_are_refused(tmp_path: Path) -> None:
-    """Checks that a part of another run with the same options is detected."""
+    """Checks that Outcrop detects a part that belongs to another run with the same options."""
     for name in ("a", "b"):
         ranks(2, assigns, tmp_path / name, None)
     (tmp_path / "a" / "rank-1").rename(tmp_path / "a" / "x")

@@ -29,7 +29,7 @@ WAIT_SECONDS = 20.0  # much longer than any test of this file
 
 
 class FakeEngine:
-    """A substitute for the engine. Its passes end when the test ends them, or when they are cancelled."""
+    """A substitute for the engine. A pass of this engine ends when the test ends it, or when the pass is cancelled."""
 
     def __init__(self) -> None:
         self.begun, self.may_end, self.cancelled = threading.Event(), threading.Event(), threading.Event()
@@ -88,7 +88,8 @@ def interrupt_when(event: threading.Event) -> None:
 
 
 class Said(StringIO):
-    """A stream that records the text for the terminal. It sets the event after the message about the first Ctrl-C."""
+    """A stream that records the text for the terminal. The stream sets the event `answered` after the message about the
+    first Ctrl-C."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -224,7 +225,7 @@ def test_lines_and_bar_show_where_the_run_is(
 def test_a_log_has_a_line_for_long_work_before_the_run(
     seconds: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that each part that takes long has one line in a log, and that short parts have none."""
+    """Checks that the log has one line for each part that takes long, and no line for short parts."""
     monkeypatch.setattr("outcrop.run.progress.STAGE_SECONDS", seconds)
 
     def work() -> None:

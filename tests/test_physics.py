@@ -64,8 +64,8 @@ def test_a_standing_sound_wave_converges_with_its_order(order: int) -> None:
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_sound_oscillates_at_its_discrete_frequency(ndim: int) -> None:
-    """Checks that the acoustic update makes a diagonal wave oscillate with the frequency of the discrete dispersion
-    relation, up to rounding."""
+    """Checks that a diagonal sound wave oscillates with the frequency of the discrete dispersion relation, up to
+    rounding."""
     order, cells, values = 8, 10, {"dt": 1e-3, "h": 5.0}
     stencil = library.acoustic(ndim, order)
     shape, phase, speed = grid_of(stencil, cells), 2 * np.pi / cells, 2000.0
@@ -98,7 +98,8 @@ def test_a_sponge_absorbs() -> None:
 
 
 def speed_of(stencil_ndim: int, velocity: str, axis: str) -> float:
-    """Return the speed of a standing wave of one velocity component along one axis, from a second difference in time.
+    """Return the speed of a standing wave along one axis, in which one velocity component oscillates. A second
+    difference in time gives the speed.
     """
     stencil, vp, vs, rho = library.elastic(stencil_ndim, 4), 3000.0, 1700.0, 2200.0
     cells = 40
@@ -283,8 +284,8 @@ def test_gray_scott_without_diffusion_is_the_reaction() -> None:
 
 
 def fluid(ndim: int, flow: dict[str, np.ndarray], shape: tuple[int, int, int]) -> State:
-    """Return the fields of the equilibrium at density 1, of second order in the velocity. Each field is the difference
-    from its value in a fluid at rest. `flow` has the velocity along each axis."""
+    """Return the fields of a fluid in equilibrium at density 1. The formula has second order in the velocity. Each
+    field is the difference from its value in a fluid at rest. `flow` has the velocity along each axis."""
     axes = "zyx" if ndim == 3 else "yx"
     u = np.stack([np.broadcast_to(flow.get(axis, 0.0), shape) for axis in axes])
     state = {}

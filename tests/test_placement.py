@@ -113,7 +113,8 @@ def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
 
 
 def test_what_is_updated_goes_to_the_fastest_with_room(machine: list[Tier]) -> None:
-    """Checks that updated arrays get the fastest tier that has room, in the order of the sizes of their transfers."""
+    """Checks that each updated array gets the fastest tier that has room. The array with the largest transfers comes
+    first."""
     arrays = {"busy": gib(2, bytes_written_per_step=8 * GIB), "calm": gib(2), "large": gib(20)}
     found = oc.place(arrays, 1000.0, tiers=machine)
     assert where(found) == {"busy": "hbm", "calm": "dram", "large": "disk"}
@@ -224,8 +225,8 @@ def test_unmeasured_tiers_are_not_chosen(machine: list[Tier]) -> None:
 
 
 def test_room_that_tiers_share_is_given_once(machine: list[Tier]) -> None:
-    """Checks that memory and disk space that two tiers share are counted only once: tmpfs shares memory with DRAM, and
-    directories share a disk.
+    """Checks tiers that share memory or disk space: tmpfs shares memory with DRAM, and directories share a disk. The
+    shared space must be counted only once.
     """
     _, _, disk = machine
     tiers = [

@@ -71,9 +71,9 @@ def test_memory_for_the_whole_grid_gives_one_slab() -> None:
 def test_memory_for_the_whole_grid_is_never_slower_than_less(
     shape: tuple[int, int, int], bytes_per_second: float
 ) -> None:
-    """Checks that a plan with memory for the whole grid is never slower than a plan with less memory. With slow
-    transfers, even a grid that fits into memory is divided into slabs, so that data are transferred while other slabs
-    are updated.
+    """Checks that a plan with memory for the whole grid is never slower than a plan with less memory. If transfers are
+    slow, even a grid that fits into memory is divided into slabs. Data are then transferred while other slabs are
+    updated.
     """
     problem = make_problem(shape, (1, 1 if shape[1] > 1 else 0, 1), 128)
     machine = replace(MACHINE, device=StorageRates(*(bytes_per_second,) * 3, 0.001, "declared"))
@@ -92,7 +92,7 @@ def test_memory_for_the_whole_grid_is_never_slower_than_less(
 
 @given(problems(), st.integers(0, 1000))
 def test_memory_for_the_whole_grid_gives_few_candidates_of_whole_planes(problem: Problem, extra_planes: int) -> None:
-    """Checks that the tuner considers few candidates if memory has room for the whole grid, and that windows are not
+    """Checks budgets that have room for the whole grid. The tuner must consider few candidates, and no window may be
     larger than the grid."""
     # records are so large that the tuner also tries slabs of one plane
     problem = replace(problem, record_bytes=problem.record_bytes + (16 << 20))
@@ -111,8 +111,8 @@ def test_unknown_scheme_is_named() -> None:
 
 @st.composite
 def streaming_plans(draw: st.DrawFn) -> Plan:
-    """Generate random plans of whole planes in which every action is necessary, because the grid has cells inside the
-    rim in x."""
+    """Generate random plans of whole planes. The grid has cells inside the rim in x, so every action of the plan is
+    necessary."""
     problem = draw(problems().filter(lambda problem: problem.shape[2] > 2 * problem.radii[2]))
     sizes = replace(draw(sizes_for(problem)), block_y=0)
     return build(problem, SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))], sizes, MACHINE, assumed_rate)
@@ -138,7 +138,7 @@ def roomy_plans(draw: st.DrawFn) -> Plan:
 def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
     """Checks that the validator rejects a plan without one of its actions."""
     one = data.draw(st.sampled_from(plan.passes))
-    # The first Block is never removed, because a plan without it begins with a frame of whole planes, and may be legal.
+    # The first Block is never removed: a plan without it begins with a frame of whole planes, and can be legal.
     index = data.draw(st.integers(isinstance(one.actions[0], Block), len(one.actions) - 1))
     rejected(plan, replace(one, actions=one.actions[:index] + one.actions[index + 1 :]))
 
@@ -159,7 +159,7 @@ def test_blocks_of_rows_that_begin_within_a_page_are_legal(
 
 @given(streaming_plans() | roomy_plans(), st.data())
 def test_a_shrunk_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
-    """Checks that the validator rejects a plan in which an action has one plane or one row less: schemes transfer no
+    """Removes one plane or one row from an action. The validator must reject the plan, because schemes transfer no
     unnecessary rows.
     """
     one = data.draw(st.sampled_from(plan.passes))
@@ -171,7 +171,7 @@ def test_a_shrunk_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
 
 @given(streaming_plans(), st.data())
 def test_an_action_moved_across_one_it_depends_on_is_rejected(plan: Plan, data: st.DataObject) -> None:
-    """Checks that the validator rejects a plan in which an action comes before an action that it needs."""
+    """Moves an action before another action whose result it needs. The validator must reject the plan."""
     one = data.draw(st.sampled_from(plan.passes))
     later = data.draw(st.integers(1, len(one.actions) - 1))
     needed = [i for i in range(later) if depends(plan.problem, one.actions[later], one.actions[i])]
@@ -207,7 +207,7 @@ def rejected(plan: Plan, damaged: Pass) -> None:
 
 
 def depends(problem: Problem, later: Action, earlier: Action) -> bool:
-    """Return True if `later` uses the result of `earlier`, by a rule that does not depend on the validator."""
+    """Return True if `later` uses the result of `earlier`. The validator does not use this function."""
     match later, earlier:
         case (Commit(), Write()):
             return True

@@ -26,8 +26,8 @@ def area(patch: Patch) -> float:
 
 
 def holds(patch: Patch, x: float, y: float) -> bool:
-    """Return True if a point is inside an outline, that is, if a ray to the right crosses the outline an odd number of
-    times.
+    """Return True if a point is inside an outline. A ray from such a point to the right crosses the outline an odd
+    number of times.
     """
     inside = False
     for (x0, y0), (x1, y1) in zip(patch.corners, patch.corners[1:] + patch.corners[:1], strict=True):
@@ -151,8 +151,8 @@ def test_the_command_line_draws_and_touches_nothing_else(
 def test_the_picture_has_the_texts_of_the_plan(
     sizes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that the picture and the output of `outcrop plan` show the same numbers, and that the picture shows blocks
-    if there are any. No colour is in two parts of the picture."""
+    """Checks that the picture and the output of `outcrop plan` show the same numbers, and that the picture shows the
+    blocks of a plan with blocks. Each part of the picture has its own colours."""
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     words = ["heat7", "-n", "32", "40", "16", "-t", "12", "-d", str(tmp_path / "run.oc"), "--memory", "400KiB", *sizes]

@@ -105,7 +105,7 @@ def test_a_plan_for_this_machine_divides_the_rows_of_ranks(scheme: str, capsys: 
 
 
 def test_one_rank_without_enough_memory_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that a plan of many ranks says if one rank would not have enough memory for the grid."""
+    """Checks that a plan of many ranks says if the memory of one rank is too small for the whole grid."""
     words = ["plan", "heat7", "-n", "4096", "65536", "64", "-t", "4", "--memory", "256MiB", "--machine", "node.toml"]
     assert call([*words, "--ranks", "64"]) == 0
     assert "with 64 ranks; one rank does not have enough memory for the whole grid" in capsys.readouterr().out

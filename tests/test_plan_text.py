@@ -54,7 +54,7 @@ def test_a_plan_says_what_a_run_will_have(
 
 def test_a_plan_in_python_has_the_text_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that `print(sim.plan(6))` shows the same rows as `outcrop plan`, with the speeds of updates and storage. A
-    plan without a machine has these rows, too, but no speeds."""
+    plan without a machine has the same rows, but no speeds."""
     words = ["maxwell_2d", "-n", "40", "60", "-t", "6", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
     sim = oc.Simulation("maxwell_2d", (60, 40), directory=tmp_path / "run.oc", memory="4MiB")
     planned = sim.plan(6)
@@ -106,8 +106,8 @@ def test_figures_that_are_assumed_are_said_to_be(
 def test_a_plan_names_the_time_of_checksums_if_it_is_long(
     rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that the row about the time names the checksums of a plan whose cores need much time for them. The named
-    time is the time in the JSON, and the time of all bytes of the plan at the measured rate."""
+    """Checks the row about the time. The row names checksums if the cores need much time for them. This time equals the
+    time in the JSON: all bytes of the plan divided by the measured rate."""
     monkeypatch.setattr(measure, "checksum_rate", lambda *_: rate)
     file = tmp_path / "plan.json"
     words = ["heat7", "-n", "32", "32", "32", "-t", "4", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]

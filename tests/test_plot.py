@@ -198,8 +198,8 @@ def test_snapshots_are_drawn_with_their_own_coordinates(run: Path, tmp_path: Pat
 def test_titles_of_boxes_show_the_cells_of_the_grid(
     words: list[str], title: str, message: str, tmp_path: Path, drawn: list[Figure], capsys: Any
 ) -> None:
-    """Checks the title of a slice through a box and through coarse snapshots of a run without coordinates. The message
-    for a cell of the grid that is no index of the snapshots says where the indices are."""
+    """Checks the title of a slice through a box and through coarse snapshots of a run without coordinates. A cell
+    outside the indices of the snapshots is refused, and the message says where the indices are."""
     sim = oc.Simulation(
         "heat2", SHAPE, directory=tmp_path / "run.oc", memory="4MiB",
         snapshots=[oc.Snapshots(1, box=(slice(9, 10), slice(None), slice(None)), name="mid"),
@@ -221,7 +221,8 @@ def test_coordinates_without_units_are_in_the_title(tmp_path: Path, drawn: list[
 
 
 def test_cells_that_are_not_finite_have_their_own_colour(tmp_path: Path, drawn: list[Figure], capsys: Any) -> None:
-    """Checks that NaN and infinity do not change the range of colours, and that the command counts them."""
+    """Checks that NaN and infinity do not change the range of colours, and that the command prints the number of such
+    cells."""
     cells = np.arange(20.0).reshape(4, 5)
     cells[1, 2], cells[3, 4] = np.nan, np.inf
     np.save(tmp_path / "a.npy", cells)
@@ -265,7 +266,7 @@ def test_an_mp4_has_a_frame_for_each_snapshot(run: Path, tmp_path: Path) -> None
 def test_a_missing_or_failing_ffmpeg_gives_one_line(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Checks that no file is left or changed if there is no ffmpeg, or if it fails."""
+    """Checks that no file is left or changed if ffmpeg is missing or fails."""
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     movie, words = tmp_path / "a.mp4", ["plot", str(run), "--snapshots", "u", "--mp4", str(tmp_path / "a.mp4")]
@@ -358,7 +359,7 @@ def test_pictures_of_sparse_cells_read_only_their_rows(
 def test_an_array_in_a_file_can_be_named(
     tmp_path: Path, drawn: list[Figure], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that `plot` accepts the names of arrays that its own messages and `--init` offer."""
+    """Checks that `plot` accepts the names of arrays that its messages suggest, and the names that `--init` accepts."""
     u, v = np.zeros((4, 6, 8), np.float32), np.arange(192.0, dtype=np.float32).reshape(4, 6, 8)
     np.savez(tmp_path / "all.npz", u=u, v=v)
     assert plot(tmp_path / "all.npz", tmp_path) == 2

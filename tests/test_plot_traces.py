@@ -73,7 +73,8 @@ def test_without_dt_the_axis_has_steps(tmp_path: Path, drawn: list[Figure]) -> N
 def test_a_large_trace_is_read_in_portions(
     run: Path, tmp_path: Path, drawn: list[Figure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a trace that is larger than a picture is reduced, and that few rows are in memory."""
+    """Checks a trace with more values than the picture has pixels. The trace is reduced, and few rows at a time are in
+    memory."""
     read: list[int] = []
     rows = Traces.rows
 
@@ -108,7 +109,7 @@ def test_wrong_options_are_refused(
 
 
 def test_an_axis_can_point_down(run: Path, tmp_path: Path, drawn: list[Figure]) -> None:
-    """Checks that --down turns only the panels with this vertical axis, and changes no value."""
+    """Checks that --down turns only the panels whose vertical axis is the given axis, and changes no value."""
     words = ["--slice", "y=9", "--slice", "z=3"]
     assert plot(run, tmp_path / "a.png", *words) == 0 and plot(run, tmp_path / "b.png", *words, "--down", "z") == 0
     plain, turned = ([axes for axes in figure.axes if axes.get_images()] for figure in drawn)

@@ -74,7 +74,8 @@ def test_a_position_is_a_whole_number_in_both_dtypes(tmp_path: Path) -> None:
 
 
 def test_positions_and_steps_that_are_not_exact_are_refused(tmp_path: Path) -> None:
-    """Checks that float32 refuses grids and steps beyond 2^24. Axes whose positions are not read may be longer."""
+    """Checks that a stencil in float32 cannot read positions or steps beyond 2^24. An axis can be longer if the stencil
+    does not read its positions."""
     placed, timed = oc.Stencil("placed", {U: U[0] + oc.x}), oc.Stencil("timed", {U: U[0] + oc.t})
     with pytest.raises(InputError, match=r"an axis has 16777217 cells; float32 has exact positions of up to 16777216"):
         oc.Simulation(placed, (1 << 24) + 1, directory=tmp_path / "run.oc")
@@ -155,7 +156,8 @@ def test_positions_appear_in_texts() -> None:
 
 
 def test_growth_depends_on_the_cells(tmp_path: Path) -> None:
-    """Checks that a run is refused if its equation is unstable in some cells, near an end of the grid or in a box."""
+    """Checks that a run is refused if its equation is unstable only in some cells: near an end of the grid, or in a
+    box."""
     spread = U[1] - 2 * U[0] + U[-1]
     ramp = oc.Stencil("ramp", {U: U[0] + oc.x / 100 * spread})
     assert growth(ramp, {}) is None
@@ -176,8 +178,8 @@ def test_growth_depends_on_the_cells(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_the_gradient_of_a_run_with_positions_is_right(tmp_path: Path, recompute: bool) -> None:
-    """Checks <F' d, r> = <d, F'* r> for a model, with factors that depend on x, on the size of the grid and on t. The
-    derivative F' d is a run of the tangent."""
+    """Checks <F' d, r> = <d, F'* r> for a change d of the model. Factors of the equation depend on x, on the size of
+    the grid and on t. The derivative F' d is a run of the tangent."""
     spread = U[0, 1] - 2 * U[0, 0] + U[0, -1] + U[1, 0] - U[-1, 0]
     factor = oc.x / oc.nx * sympy.cos(oc.t / 3) + sympy.sin(oc.y)
     stencil = oc.Stencil("placed", {U: U[0, 0] + V[0, 0] * factor * spread / 9, U.box[3:5, -4:]: U[0, 0] / 2 + V[0, 0]})

@@ -102,8 +102,8 @@ def test_verdicts_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> No
 @settings(max_examples=examples(30), deadline=None)
 @given(long_plans(), st.integers(0, 2**32 - 1))
 def test_verdicts_on_what_repeats_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> None:
-    """Checks plans in which most slabs repeat, so that the proof skips repetitions. It must also find damage in skipped
-    repetitions."""
+    """Checks plans in which most slabs repeat. The proof skips repetitions, but must also find damage in a skipped
+    repetition."""
     compare(plan, seed, turns=5)
 
 
@@ -134,8 +134,8 @@ def test_each_update_of_arrays_in_memory_is_needed(block_z: int) -> None:
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_verdicts_without_any_one_action_are_those_of_the_run_cell_by_cell(name: str) -> None:
-    """Removes one action at a time from a plan with many repetitions. The proof may accept the pass if no update needs
-    the removed action. The symbolic run must then also accept the pass."""
+    """Removes one action at a time from a plan with many repetitions. If the proof accepts a pass without an action,
+    the symbolic run must accept this pass, too."""
     problem = make_problem((34, 9, 5), (1, 1, 0), 2)
     plan = build(problem, SCHEMES[name], Sizes(levels=1, slab=1, diamond=2, block_y=4), MACHINE, assumed_rate)
     for one in without_one_action(plan.passes[0]):
@@ -151,8 +151,7 @@ def without_one_action(one: Pass) -> list[Pass]:
 
 
 def compare(plan: Plan, seed: int, turns: int) -> None:
-    """Compare the results of the proof and of the symbolic run for a pass that is unchanged, has less memory, or is
-    damaged."""
+    """Compare the proof with the symbolic run for three forms of a pass: unchanged, with less memory, and damaged."""
     rng, one = random.Random(seed), random.Random(seed).choice(plan.passes)
     first, second, static = (max(1, planes - rng.randint(0, 2)) for planes in plan.window.ring_planes)
     smaller = replace(plan.window, ring_planes=(first, second, static))
@@ -263,7 +262,8 @@ def begun(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=sorted(DAMAGES))
 def faulty_planner(begun: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the planner damage each new plan in the middle of its first pass. The run `begun` has an undamaged plan."""
+    """Replace the planner by a planner that damages each new plan in the middle of its first pass. The run `begun` was
+    made before, with an undamaged plan."""
     right = joint_plan.choose
 
     def choose(*arguments: object, **more: object) -> TunedPlan:
@@ -310,7 +310,8 @@ def test_a_run_that_goes_on_refuses_an_illegal_plan(begun: Path) -> None:
 def test_plan_says_that_it_was_proved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that only `plan --check` prints the seconds of the proof in one line, and writes them to the JSON."""
+    """Checks that `plan --check` prints the seconds of the proof in one line, and writes them to the JSON. A plan
+    without `--check` has no such seconds."""
     monkeypatch.chdir(tmp_path)
     words = ["plan", "heat7", "-n", "12", "12", "60", "-t", "9", "-d", "run.oc", "--json", "plan.json"]
     assert call([*words, "--check"]) == 0

@@ -119,7 +119,7 @@ def acquisition(seed: int, rows: list[float], field: str, steps: int, more: dict
 
 
 def coarse(draw: st.DrawFn | Callable[..., Any], parts: int) -> list[oc.Snapshots]:
-    """Return coarse snapshots of the whole grid and of a box that begins anywhere. Groups may be as large as a part, so
+    """Return coarse snapshots of the whole grid and of a box that begins anywhere. Groups can be as large as a part, so
     a cut into equal parts would divide most groups."""
     rows = draw(st.integers(2, SHAPE[1] // (parts + 1)))
     first, cells = draw(st.integers(0, 9)), draw(st.integers(1, 3))
@@ -183,7 +183,7 @@ def test_ranks_with_parts_along_z_record_what_one_process_records(
 
 
 def scaled(seed: int, steps: int) -> dict[str, Any]:
-    """Return options with a source. Its scale depends on a static field that other ranks store."""
+    """Return options with a source. The scale of the source depends on a static field that other ranks store."""
     v, dt = oc.Field("v"), oc.Parameter("dt", 0.0)
     near = [offset + SHAPE[1] * rank / 8 for rank in range(1, 8) for offset in (-1, -0.5, 0.25)]
     return acquisition(seed, near, "u", steps, {"scale": dt**2 * v[0, 0, 0] ** 2})
@@ -231,8 +231,8 @@ def goes_on(group: RankGroup, where: Path) -> Results:
 
 
 def require_sound(parts: Path, size: int) -> None:
-    """Check that the files of all parts are undamaged, and that the coordinates of their snapshots give each row of the
-    grid once.
+    """Check that the files of all parts are undamaged. The coordinates of the snapshots in all parts together must
+    contain each row of the grid once.
     """
     found = []
     for rank in range(size):
@@ -247,9 +247,9 @@ def require_sound(parts: Path, size: int) -> None:
 def test_coarse_snapshots_of_parts_are_read_as_a_whole(
     groups: Callable[[int], ThreadGroup], tmp_path: Path, size: int, parts: Any
 ) -> None:
-    """Checks all readers of coarse snapshots if cuts into equal parts would divide groups of cells. The readers are
-    single cells, the Zarr group of all parts, an HDF5 view, a NetCDF file, the backend of xarray, and a gathered
-    run."""
+    """Checks all readers of coarse snapshots. In this test, cuts into equal parts would divide groups of cells. The
+    readers are single cells, the Zarr group of all parts, an HDF5 view, a NetCDF file, the backend of xarray, and a
+    gathered run."""
     xarray = pytest.importorskip("xarray")
     kept = [oc.Snapshots(2, coarsen=(3, 8, 5), name="coarse"),
             oc.Snapshots(3, box=np.s_[3:13, 10:45, 2:17], coarsen=(2, 2, 1), name="box")]  # fmt: skip

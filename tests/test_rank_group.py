@@ -176,7 +176,8 @@ def test_a_rank_that_fails_stops_the_others(is_interrupt: bool, kind: str) -> No
 
 
 def loses(group: RankGroup) -> Any:
-    """Report broken links in the order that follows a kill of rank 3: rank 2 loses rank 3, then rank 1 loses rank 2."""
+    """Report broken links after a kill of rank 3, in an unexpected order: rank 1 reports first that it has lost rank 2,
+    and rank 2 reports later that it has lost rank 3."""
     if group.rank == 1:
         group.lost(2)
     elif group.rank == 2:
@@ -265,8 +266,8 @@ def test_links_between_nodes_use_tcp() -> None:
 
 
 def measures(group: RankGroup, wanting: int | None, killed: int | None) -> Any:
-    """Measure the network, because one rank asks for a measurement. The rank `killed` kills itself when it should
-    send."""
+    """Measure the network, because the rank `wanting` asks for a measurement. The rank `killed` kills itself instead of
+    its first send."""
     if group.rank == killed:
         links._send = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     found = links.measure_network(group, group.rank == wanting)
@@ -318,8 +319,8 @@ def reads_from_a_killed_rank(group: RankGroup) -> Any:
 
 
 def test_a_rank_does_not_wait_for_a_receiver_that_is_gone() -> None:
-    """Checks a rank whose stream from another rank has ended early, because the other rank was killed. The other rank
-    never connects as a receiver, and the group finds the kill only later. The rank must still end with an error."""
+    """Checks rank 0 after a kill of rank 1. The stream from rank 1 has ended early, and rank 1 never connects as a
+    receiver. The group finds the kill only later. Rank 0 must still end with an error."""
     assert ranks(2, reads_from_a_killed_rank) == [("CommunicationError", "rank 1 has gone", False), None]
 
 
@@ -357,7 +358,7 @@ def test_no_callback_is_called_after_the_end_of_its_body() -> None:
 
 
 def cannot_stop(group: RankGroup, said: Path) -> None:
-    """Do not stop when the group ends. The messages of rank 0 go to the file `said`."""
+    """Continue to sleep after the group has ended. The messages of rank 0 go to the file `said`."""
     if group.rank == 1:
         die()
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
@@ -456,7 +457,7 @@ def test_a_process_alone_does_not_import_mpi4py(monkeypatch: pytest.MonkeyPatch)
 
 
 class WithoutLibrary(ModuleType):
-    """Acts as an mpi4py that finds no MPI library. Its error has several lines."""
+    """A substitute for an mpi4py that finds no MPI library. The error of this mpi4py has several lines."""
 
     def __getattr__(self, name: str) -> object:
         raise RuntimeError("cannot load MPI library\nlibmpi.so: cannot open shared object file")

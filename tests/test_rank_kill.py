@@ -1,9 +1,8 @@
 """Kill a rank in each step of a commit. Check that the other ranks end, and that no committed pass is lost.
 
 The runs have deep halos or split tiling, with one block or several blocks of rows on each rank, or parts along z.
-OUTCROP_RANK_KILLS is the number of kills. For each step of a commit, a twentieth of all kills happens in this step. The
-other kills happen at random moments. Another test kills ranks while all ranks read the grid, with a third of this
-number of kills:
+OUTCROP_RANK_KILLS is the number of kills. One kill in twenty happens in each of the steps of a commit. The other kills
+happen at random moments. Another test kills ranks while all ranks read the grid, with a third of this number of kills:
 
     OUTCROP_RANK_KILLS=200 pytest -s tests/test_rank_kill.py
 """
@@ -66,7 +65,8 @@ def acquisition() -> dict[str, Any]:
 
 
 def when_named(name: str, count: int) -> None:
-    """Let this process kill itself when it has created the temporary file `name` for the `count`-th time."""
+    """Let this process kill itself when it has created the temporary file `name`, but not at the first `count`
+    times."""
     original = durable.Directory.create
     calls = iter(range(count))
 
@@ -99,9 +99,9 @@ AT_RANDOM = max(2, KILLS - IN_EACH_STEP * len(STEPS_OF_COMMIT))
 def computes(
     group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str, int, float] | None, options: dict[str, Any]
 ) -> Any:
-    """Begin the run. If all ranks have begun the run before, continue it. `kill` is a tuple of four values. These are
-    the rank, a key of STEPS_OF_COMMIT, the number of the pass, and the time from the start of the pass to the kill.
-    `options` are options of the new run."""
+    """Begin the run, or continue it if `is_begun` is true. `kill` has four values: the rank, a key of STEPS_OF_COMMIT,
+    the number of the pass, and the time from the start of the pass to the kill. `options` are options of the new
+    run."""
     (where.parent / f"joined-{group.rank}").touch()
     if kill is not None and group.rank == kill[0]:
         STEPS_OF_COMMIT[kill[1]](kill[2], kill[3])

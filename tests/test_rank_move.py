@@ -194,8 +194,8 @@ numbers, the same number of ranks keeps its parts."""
 
 @pytest.mark.parametrize("place", ["run.oc", "disk-{rank}/run.oc", "{node}/run.oc"])
 def test_parts_along_z_move(tmp_path: Path, expected_of_acoustic2: Arrays, place: str) -> None:
-    """Checks moves from and to grids that are cut along z, also with the same number of ranks. With `{node}`, no node
-    sees the disks of other nodes, so ranks send planes and records to each other."""
+    """Checks moves from and to grids that are cut along z, also with the same number of ranks. With `{node}`, a node
+    cannot see the disks of other nodes. Ranks then send planes and records to each other."""
     where, has_nodes = tmp_path / place, "node" in place
     moves = [*MOVES[:3], MOVES[6]] if has_nodes else MOVES
     for turn, (size, grid, parts) in enumerate(moves):
@@ -230,8 +230,8 @@ def on_nodes(group: RankGroup, where: object, steps: int, nodes: list[int], prog
 
 
 def test_rows_move_between_nodes_without_a_shared_file_system(tmp_path: Path, expected: Arrays) -> None:
-    """Checks that a rank that can read a part sends the rows, points and values of this part to the other ranks. This
-    includes ranks on nodes without a part. If no rank can read a part, the error must report this part as missing."""
+    """Checks that a rank that can read a part sends the rows, points and values of this part to the other ranks, even
+    to ranks on nodes without a part. If no rank can read a part, the error must report this part as missing."""
     where = tmp_path / "{node}" / "run.oc"
     assert ranks(3, on_nodes, where, 4, [0, 0, 1], begins) == [4] * 3
     for nodes, steps in (([0, 1], 2), ([1, 2, 0, 1], 8)):
@@ -278,7 +278,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def commit_one_pass_more(where: Path) -> None:
-    """Commit a pass of rank 1 whose values are wrong. Ranks must go back to the pass before."""
+    """Commit a pass on rank 1 only, with wrong values. All ranks must go back to the previous pass."""
     state = open_state(where / "rank-1")
     with state.locked():
         state.begin_writing()
@@ -491,7 +491,7 @@ def refusals(group: RankGroup, places: list[Path]) -> list[str]:
 
 
 def test_ranks_refuse_runs_of_one_process_that_they_cannot_compute(alone: Path, three: Path, tmp_path: Path) -> None:
-    """Checks that each run that cannot move, a full disk, and two runs in one directory give an error of one line. No
+    """Checks the one-line errors for a run that cannot move, for a full disk, and for two runs in one directory. No
     file may change."""
     given: dict[str, dict[str, Any]] = {
         "history": {}, "in place": {"in_place": True}, "sides": {}, "overlapped": {"scheme": "overlapped"},

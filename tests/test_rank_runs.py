@@ -141,7 +141,7 @@ def cannot_show(self: SharedGroup, manifest: Manifest) -> None:
 
 
 def state_file(where: Path, name: str) -> Path:
-    """Return the shard of the committed copy of an array of rank 1."""
+    """Return the path of a shard on rank 1. The shard belongs to the committed copy of the array `name`."""
     return (where / "rank-1" / name).resolve() / "c" / "0" / "0" / "0"
 
 
@@ -171,8 +171,8 @@ def test_an_error_of_one_rank_ends_all_ranks_with_its_line(tmp_path: Path, way: 
 
 
 def continues_slowly(group: RankGroup, where: Path, planes: int) -> Any:
-    """Compute 4 more steps on parts along z, each with `planes` planes. Rank 1 writes the first plane of a pass only
-    after rank 2 has committed this pass."""
+    """Compute 4 more steps on parts along z. Each part has `planes` planes. Rank 1 writes the first plane of a pass
+    only after rank 2 has committed this pass."""
     original, before = Engine.run_pass, open_state(where / "rank-2").manifest.generation
 
     def run_pass(self: Engine, *given: Any) -> Any:
@@ -448,8 +448,8 @@ def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
 @pytest.mark.mpi
 @pytest.mark.parametrize("size", [2, 3])
 def test_mpirun_runs_resumes_and_gathers(tmp_path: Path, size: int) -> None:
-    """Checks commands under mpirun. They must print one report, write one JSON file, and give the same results as one
-    process."""
+    """Checks commands under mpirun. All ranks together must print one report, write one JSON file, and give the same
+    results as one process."""
     parts, alone, report = tmp_path / "parts", tmp_path / "alone.oc", tmp_path / "report.json"
     done = command(size, "run", *GRID, "-t", 8, "-d", parts, "--bt", 4, "--json", report)
     assert done.returncode == 0, done.stderr
@@ -510,8 +510,8 @@ def test_processes_that_do_not_belong_together_can_be_told_so(tmp_path: Path) ->
 
 @pytest.mark.mpi
 def test_a_script_is_the_same_under_mpirun(tmp_path: Path) -> None:
-    """Checks that two scripts give the results of one process under mpirun: a script without any MPI call, and a script
-    that passes its communicator.
+    """Checks two scripts under mpirun: a script without any MPI call, and a script that passes its communicator. Both
+    must give the results of one process.
     """
     script = (
         "import sys, numpy as np, outcrop as oc\n"
@@ -578,7 +578,7 @@ def test_a_killed_rank_of_mpirun_can_be_resumed(tmp_path: Path) -> None:
     )
     words = ["run", *GRID, "-t", "12", "--bt", "3", "--quiet"]
     assert run_ranks(3, program, *words, "-d", str(parts)).returncode != 0
-    # The launcher kills the other ranks at any instant: a rank in the middle of its commit leaves a temporary file.
+    # The launcher kills the other ranks at any instant. A rank that is killed in its commit leaves a temporary file.
     done = command(3, "resume", parts, "--quiet")
     assert done.returncode == 0, done.stderr
     assert not list(parts.glob("*/manifest.json.tmp"))

@@ -36,8 +36,7 @@ def make_plans(
     dtype: str = "float32", parts_z: int = 1,
 ) -> RankPlans:  # fmt: skip
     """Return proved plans with the scheme `name` for `ranks` parts along y and `parts_z` parts along z. If the ranks
-    have too few rows or planes for the number of levels, the plans have the maximum number of levels that is
-    possible."""
+    have too few rows or planes for `sizes.levels`, the plans have as many levels as possible."""
     problem = as_problem(stencil, make_layout(shape, dtype), steps, boundary, in_place=False)
     cut, planes, scheme = cut_problem(problem, ranks), cut_planes(problem, parts_z), EVERY_SCHEME[name]
     most = scheme.max_levels(part_of(problem, cut, 0, planes))
@@ -138,8 +137,8 @@ def test_ranks_with_parts_along_z_give_the_oracles_bits(
 def test_ranks_use_positions_of_the_whole_grid(
     name: str, near: list[tuple[int, int, int]], data: st.DataObject, parts: tuple[int, int]
 ) -> None:
-    """Checks ranks along y and z with all boundaries. Ranks also update rows and planes of their neighbours, beyond the
-    ends of the grid if the grid is periodic."""
+    """Checks ranks along y and z with all boundaries. Ranks also update rows and planes of their neighbours. On a
+    periodic grid, these can be beyond an end of the grid."""
     stencil, boundary, (ranks, parts_z) = PLACED[name](near), data.draw(boundaries()), parts
     scheme = data.draw(st.sampled_from(["wavefront", "split"])) if parts_z == 1 else "wavefront"
     stages = len(stencil.stages)
@@ -204,10 +203,10 @@ def test_a_rank_waits_only_for_planes_for_which_its_proof_waits(tmp_path: Path, 
 @pytest.mark.parametrize("plane", [0, 1, 9, 17, 19])
 @pytest.mark.parametrize("is_static", [False, True])
 def test_a_flipped_bit_of_each_plane_is_noticed(tmp_path: Path, plane: int, is_static: bool) -> None:
-    """Checks that a rank detects damage in the planes of its pass, and in the planes that it reads only to send
-    them. The rank below never completes the pass, because it needs planes that the damaged rank sends after its last
-    check. The rank above may complete the pass: it gets its planes when the pass begins, before they are checked. Then
-    the ranks of a run do not commit the pass (test_rank_runs.py)."""
+    """Checks that a rank detects damage in the planes of its pass, and in the planes that it reads only to send them.
+    The rank below needs planes that the damaged rank sends only after its last check, so the rank below never completes
+    the pass. The rank above gets its planes when the pass begins, before the damaged rank has checked them. So the rank
+    above can complete the pass, but no rank of a run commits such a pass (test_rank_runs.py)."""
     stencil = find_stencil("acoustic8")
     every = make_plans(stencil, FIXED, (60, 20, 20), 1, "wavefront", 3, Sizes(3, 2, diamond=2), parts_z=3)
     world = RankThreads(tmp_path, stencil, every, whole_state(stencil, every, 1))

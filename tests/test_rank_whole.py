@@ -141,8 +141,8 @@ def test_one_process_reads_any_cells_of_all_parts(parts: Path, data: st.DataObje
 
 
 def test_one_process_reads_all_parts_until_it_takes_a_step(parts: Path) -> None:
-    """Opens a run, plans it, and asks for a history, which is refused. Checks that no file changes, and that the error
-    suggests a command."""
+    """Opens the parts of a run in one process. Plans and steps must be refused. Checks that the error suggests a
+    command, and that no file changes."""
     sim, names = oc.open(parts), sorted(parts.iterdir())
     assert (sim.shape, sim.step, sim.rows, sim.remaining_steps) == (SHAPE, 0, (0, SHAPE[1]), 8)
     text = f"{parts} holds the parts of 3 ranks; make one run of them first: outcrop gather, or go on without mpirun"
@@ -225,9 +225,8 @@ def test_parts_on_a_shared_file_system_are_one_zarr_group(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], ny: int, scheme: str, parts: str
 ) -> None:
     """Checks the Zarr group of all parts. xarray and zarr must read the last step of the whole grid and its
-    coordinates. The directory of the last part must also be a Zarr group. `verify` must find a wrong link. With
-    `--repair`, it must repair the link. A later run must remove the old arrays. The last part may have fewer rows than
-    the others."""
+    coordinates. The directory of the last part must also be a Zarr group. `verify` must find a wrong link, and repair
+    it with `--repair`. A later run must remove the old arrays. The last part may have fewer rows than the others."""
     xarray, zarr = pytest.importorskip("xarray"), pytest.importorskip("zarr")
     where, shape = tmp_path / "run.oc", (7, ny, 10)
     ranks(3, begins, where, shape, 6, {"spacing": 10.0, "origin": (0.0, 5.0, 0.0), "scheme": scheme})
@@ -313,8 +312,8 @@ def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def opens(group: RankGroup, where: Path, grid: Any = "auto", is_killed: bool = False) -> int:
-    """Open a run. If `is_killed` is true, this process kills itself when its part can be used, but the parts have no
-    Zarr group yet."""
+    """Open a run. If `is_killed` is true, this process kills itself after its part can be used, but before the parts
+    get a Zarr group."""
     if is_killed:
         at_call(opening, "share", 0, before=True)
     return oc.open(where, comm=group, ranks=grid).step
@@ -356,8 +355,8 @@ def test_the_group_of_other_parts_is_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int, grid: Any, reason: str
 ) -> None:
     """Moves parts that are a Zarr group to parts that cannot be a group, and kills all ranks at the end of the move.
-    Checks that no group of the old parts is left. If such a group exists, for example because an earlier version has
-    left it, `verify` must report it, and `--repair` must remove it. The values of this group are wrong."""
+    Checks that no group of the old parts is left. An earlier version can have left such a group, with wrong values.
+    `verify` must report the group, and `--repair` must remove it."""
     where, old = tmp_path / "run.oc", tmp_path / "old"
     ranks(4, begins, where, (8, 36, 10), 2, {"snapshots": oc.Snapshots(every=2)})
     shutil.copytree(where, old, symlinks=True, ignore=shutil.ignore_patterns("rank-*"))

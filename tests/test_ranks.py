@@ -121,7 +121,7 @@ def test_passes_worth_trying_need_no_more_rows_than_a_neighbour_has(
     steps: int, radius: int, stages: int, rows: int
 ) -> None:
     """Checks the numbers of levels that the tuner tries for a rank. Each number is a whole number of steps. The first
-    number is the largest number with which all passes have almost the same number of levels."""
+    number gives the smallest possible number of passes."""
     rows = max(rows, radius * stages)
     updates = (KINDS[3][1][0], KINDS[3][1][1])[:stages]
     problem = replace(make_problem((5, 2 * rows, 9), (1, radius, 1), steps), fields=KINDS[3][0], updates=updates)
@@ -295,7 +295,7 @@ def test_ranking_formulas_of_parts_are_close_to_the_plans(ranks: int, bt: int, r
 @pytest.mark.parametrize("share", [0.3, 1.0, 2.0])
 def test_all_ranks_have_the_sizes_of_the_slowest(scheme: str, share: float) -> None:
     """Checks plans that all ranks choose together. The plans must be legal together and fit the budget of each rank,
-    even if a part fits in memory. The predicted time of more ranks must not be longer."""
+    even if a part fits in memory. With more ranks, the predicted time must not be longer."""
     problem = make_problem((64, 161, 200), (1, 1, 1), 40)
     part = part_of(problem, cut_problem(problem, 4), 1)
     whole = whole_window(part)
@@ -363,7 +363,7 @@ def test_drawn_tiles_cover_what_a_rank_updates(rank: int, diamond: int) -> None:
 
 
 def last_plane(action: Copy | Update) -> int:
-    """Return the end of the planes that an action copies or updates at level 1."""
+    """Return the end of the range of planes that an action copies, or updates at level 1."""
     return action.z1 if isinstance(action, Copy) else action.zeta1
 
 
@@ -401,8 +401,8 @@ def test_cuts_divide_no_group_of_cells(data: st.DataObject) -> None:
 
 
 def test_parts_of_groups_stay_equal_if_they_can() -> None:
-    """Checks that the parts of one Zarr array stay equal although no cut may divide a group of cells. This is possible
-    if a chunk can have a few more rows. Also checks that balanced cuts divide no group."""
+    """Checks cuts that must not divide a group of cells. The parts of one Zarr array must still have equal numbers of
+    rows. This is possible if a chunk can have a few more rows. Also checks that balanced cuts divide no group."""
     assert cut_rows(1000, 4, 1, 8, for_chunks=True, groups=((0, 1000, 16),)) == (0, 256, 512, 768, 1000)
     assert cut_rows(1000, 4, 1, 8, for_chunks=True, groups=((3, 1000, 16),)) == (0, 243, 499, 755, 1000)
     split, problem = EVERY_SCHEME["split"], make_problem((9, 400, 9), (1, 3, 1), 8)
@@ -416,8 +416,8 @@ def test_parts_of_groups_stay_equal_if_they_can() -> None:
 
 @given(st.integers(1, 5000), st.integers(1, 64), st.sampled_from([1, 4, 16, 64]), st.integers(1, 40))
 def test_cuts_for_chunks_are_as_even_as_possible(ny: int, ranks: int, group: int, least: int) -> None:
-    """Checks cuts for chunks. All parts except the last must have the same number of rows, and at most slightly more
-    rows than in an even cut. If each rank has enough rows, there must be such a cut."""
+    """Checks cuts for chunks. All parts except the last must have the same number of rows. This number can be slightly
+    larger than in an even cut. Such a cut must exist if each rank has enough rows."""
     if ny // ranks < least and ranks > 1:
         return
     cut = cut_rows(ny, ranks, group, least, for_chunks=True)
@@ -519,8 +519,8 @@ def unequal_ranks(budget_bytes: int) -> list[PlannedRank]:
 @pytest.mark.parametrize("scheme", ["wavefront", "split", "auto"])
 def test_unequal_ranks_choose_the_sizes_that_are_best_for_the_slowest(scheme: str, may_move: bool) -> None:
     """Checks the common choice of ranks with different machines and different amounts of memory. The plans are legal
-    and fit the memory of each rank. No other proposal may be faster, and the sizes that one rank alone would choose
-    must not be faster either."""
+    and fit the memory of each rank. No other proposal is faster. The sizes that one rank would choose alone are not
+    faster either."""
     problem = make_problem((48, 3 * 60, 200), (1, 1, 1), 40)
     cut = cut_problem(problem, 3)
     budget = whole_window(part_of(problem, cut, 1)).bytes // 2

@@ -193,7 +193,7 @@ def test_a_file_system_is_kept_and_a_mounted_one_even_from_force(loop: Loop, tmp
 
 def test_a_device_that_someone_holds_is_refused(loop: Loop) -> None:
     """Checks that a device in use is refused. In one case, another program has opened the device exclusively, as a
-    mount does. In the other cases, one or two loop devices use it.
+    mount does. In the other cases, one or two loop devices use the device.
     """
     device = loop()
     run = [*RUN, "-t", "1", "-d", device, "--raw-device", "--force"]

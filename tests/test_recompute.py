@@ -108,7 +108,7 @@ def test_all_ways_give_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_fields_that_only_the_forward_steps_read(tmp_path: Path) -> None:
-    """Checks an adjoint run that repeats forward steps with a static field that the adjoint itself does not read. Its
+    """Checks an adjoint run whose repeated forward steps read static fields that the adjoint itself does not read. The
     gradient equals the gradient from kept states."""
     u, theta, w, dt = oc.Field("u"), oc.Field("theta"), oc.Field("w"), oc.Parameter("dt", 0.1)
     heat = oc.Stencil("heat", {u: u[0, 0] + dt * theta[0, 0] * (u[0, 1] - 2 * u[0, 0] + u[0, -1]) + dt * w[0, 0]})
@@ -128,8 +128,8 @@ def test_fields_that_only_the_forward_steps_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("others", [[], ["dt", "u", "source"]])
 def test_blocks_do_not_change_the_bits(others: list[str], tmp_path: Path) -> None:
     """Checks that blocks in y do not change the bits in float32. Sources and receivers lie near the edges of blocks.
-    Except with the thickest slabs, planes of the next block are read before a block ends. All values of u share two
-    rings if only the gradient with respect to v is computed."""
+    Planes of the next block are read before a block ends, unless slabs have the maximum thickness. All values of u
+    share two rings if only the gradient with respect to v is computed."""
     shape, rng = (48, 48, 17), np.random.default_rng(7)
     points = rng.uniform(3.0, 13.0, (12, 3)) * [3, 0, 1] + [0, 1, 0] * np.linspace(3, 44, 12)[:, np.newaxis]
     taps: dict[str, Any] = dict(
@@ -161,9 +161,9 @@ def test_blocks_do_not_change_the_bits(others: list[str], tmp_path: Path) -> Non
     ("name", "wrt", "are_shared"), [("gray_scott", ["u", "feed"], False), ("acoustic2", ["v"], True)]
 )
 def test_damaged_rows_between_blocks_are_found(name: str, wrt: list[str], are_shared: bool, tmp_path: Path) -> None:
-    """Checks that a pass in blocks detects damage in the fringes of fields that it computes again. The error gives the
-    offset of the damage. The adjoint of acoustic2 does not read u, so all values of u share two rings, even the values
-    from the history."""
+    """Checks that a pass in blocks detects damage in the fringes of the fields that the pass computes again. The error
+    gives the offset of the damage. The adjoint of acoustic2 does not read u, so all values of u share two rings, even
+    the values from the history."""
     stencil, offsets = STENCILS[name], []
     sim = run_forward(stencil, tmp_path, "fixed", oc.History(STEPS, recompute=True), 40)
     for number in range(540, 860, 12):
@@ -224,8 +224,7 @@ def test_the_command_resumes_a_run_before_its_first_pass(tmp_path: Path) -> None
 
 
 class Shown(Progress):
-    """A progress display that stores the fractions and texts that it gets, and at the end the text of a complete
-    run."""
+    """A progress display that stores all fractions and texts. At the end, it also stores the text of a complete run."""
 
     texts: ClassVar[list[tuple[float, str]]] = []
 
@@ -264,8 +263,8 @@ def test_a_run_shorter_than_the_interval_needs_no_more_memory(tmp_path: Path) ->
 
 
 def test_too_little_memory_names_the_history_that_fits(tmp_path: Path) -> None:
-    """Checks the interval that the error suggests: the largest interval whose adjoint run fits into the memory. If no
-    interval fits, the error suggests to keep all states."""
+    """Checks the interval that the error suggests. This is the largest interval with which the adjoint run fits into
+    the memory. If no interval fits, the error suggests a history of all states."""
     stencil, wide = STENCILS["acoustic2"], (40, 9, 9)
     seeds, memory = {"u": np.ones(wide)}, {}
     for every in range(1, 6):
@@ -311,7 +310,7 @@ def test_damage_and_loss_are_found(tmp_path: Path) -> None:
      ("entry", "stencil", oc.stencils.acoustic(order=8).to_json())],
 )  # fmt: skip
 def test_manifests_with_wrong_states_are_refused(place: str, member: str, value: Any, tmp_path: Path) -> None:
-    """Checks that opening a run fails if its manifest describes states that no pass can have."""
+    """Checks that a run cannot be opened if its manifest describes states that no pass can have."""
     sim = run_forward(STENCILS["acoustic2"], tmp_path, "fixed", oc.History(EVERY, recompute=True))
     where = sim.adjoint(seeds_of(STENCILS["acoustic2"], "fixed"), "v").simulation.directory
     content = json.loads((where / "manifest.json").read_text())
@@ -392,8 +391,8 @@ def test_plans_are_legal(problem: Problem, slab: int, by: int, keeps: bool, rand
 
 
 def check_rows_of_histories(problem: Problem, one: Pass) -> None:
-    """Check the reads of states into rings that levels of the pass also change. Together, the blocks must read each row
-    of such a state exactly once. The reason is that the checksum of a state is computed from all rows that are read."""
+    """Check the reads of states into rings that levels of the pass also change. All blocks together must read each row
+    of such a state exactly once, because the checksum of a state is computed from all rows that are read."""
     histories = [number for number, field in enumerate(problem.fields) if field.is_history]
     times = np.zeros((len(histories), *problem.shape[:2]), int)
     for action in one.actions:
@@ -421,7 +420,7 @@ def test_a_pass_with_too_many_levels_is_refused() -> None:
 
 
 def test_values_that_the_adjoint_does_not_read_share_two_rings() -> None:
-    """Checks that the values of u need two rings in a pass of any length if the adjoint reads only sums of u."""
+    """Checks passes whose adjoint reads only sums of u. The values of u must need two rings, even in a long pass."""
     fields, updates = FORWARD["sum"]
     for steps in (2, 5, 16):
         problem = waves(steps)
@@ -433,7 +432,7 @@ def test_values_that_the_adjoint_does_not_read_share_two_rings() -> None:
 
 
 def test_the_rings_grow_with_the_square_of_the_steps() -> None:
-    """Checks the number of planes in the rings of all states: about r k^2 for passes of k steps."""
+    """Checks the number of planes in the rings of all states. A pass of k steps needs approximately r k^2 planes."""
     for steps in (4, 16, 64):
         one = listed(waves(64), steps)
         window = SCHEMES["wavefront"].window(one, len(one.updates), Sizes(len(one.updates), 1, diamond=2))

@@ -61,8 +61,8 @@ def test_a_path_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_store_shows_labels_and_needs_no_descriptor_later(tmp_path: Path, folder: int) -> None:
-    """Checks that a store keeps its files open after the descriptor of the run directory is closed, and lists the
-    labels of its files.
+    """Checks that a store can use its files after the descriptor of the run directory is closed. The store also lists
+    the labels of its files.
     """
     again = os.dup(folder)
     store = _core.Store([FileBeneath(again, "u/0", "run.oc/u/0"), str(tmp_path / "outside")], writable=True)

@@ -147,8 +147,8 @@ class Killed(BaseException):
 def test_a_stop_before_any_commit_does_not_change_a_gradient(
     seed: int, right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stops the adjoint run repeatedly before a random commit of any of the three runs, and continues it. The adjoint
-    run must never lose a committed step."""
+    """Stops the adjoint run repeatedly, and continues it each time. Each stop comes before a random commit of one of
+    the three runs. The adjoint run must never lose a committed step."""
     sim, rng, store = make(tmp_path / "run.oc", limited(3, 3)), np.random.default_rng(seed), State._store
     run = sim.adjoint(RESIDUALS, WRT)
     place, left = run.simulation.directory, [0]
@@ -221,8 +221,8 @@ def test_another_adjoint_run_begins_with_state_0(right: dict[str, Any], tmp_path
 
 
 def test_a_run_may_go_on_beyond_its_states(right: dict[str, Any], tmp_path: Path) -> None:
-    """Checks a history whose states are chosen for the steps of the first call of `run`. Later calls keep no further
-    states."""
+    """Checks a history with a limit of states. The first call of `run` chooses the states that are kept. Later calls
+    keep no further states."""
     sim = make(tmp_path / "run.oc", limited(4, 2), 9)
     assert sim.history.steps.tolist() == [0, 8]
     sim.run(LAST - 9, progress="none", history=limited(4, 2))
@@ -233,7 +233,7 @@ def test_a_run_may_go_on_beyond_its_states(right: dict[str, Any], tmp_path: Path
 
 
 def test_damage_of_a_kept_state_is_found(tmp_path: Path) -> None:
-    """Checks that passes and sweeps do not use damaged states."""
+    """Checks that neither adjoint passes nor repeated forward steps use damaged states."""
     sim = make(tmp_path / "run.oc", limited(2, 2))
     run = sim.adjoint(RESIDUALS, WRT)
     run.simulation.run(1, progress="none")
@@ -289,8 +289,8 @@ def test_freeing_a_history_deletes_the_replay(tmp_path: Path) -> None:
 def test_a_replay_without_values_is_made_again(
     right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that an adjoint run can continue after a kill between the creation of its replay and the first commit of
-    the replay.
+    """Checks that an adjoint run can continue after a kill. The kill comes after the creation of the replay, and before
+    its first commit.
     """
     sim = make(tmp_path / "run.oc", limited(3, 3))
     run, commit = sim.adjoint(RESIDUALS, WRT), State.commit
@@ -334,8 +334,8 @@ def test_a_run_without_ranges_of_its_fields_goes_on(
 
 
 def test_a_replay_without_a_manifest_is_deleted(tmp_path: Path) -> None:
-    """Checks that a replay without a manifest is deleted. A kill leaves such a replay if it comes before the first
-    manifest gets its final name.
+    """Checks that a replay without a manifest is deleted. A kill before the first manifest gets its final name leaves
+    such a replay.
     """
     sim = make(tmp_path / "run.oc", limited(3, 3))
     run = sim.adjoint(RESIDUALS, WRT)

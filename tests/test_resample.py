@@ -75,8 +75,8 @@ def test_values_stay_within_their_neighbours_and_constants_stay(
 
 
 def test_rounding_does_not_lead_beyond_a_sample() -> None:
-    """Checks that rounding does not lead beyond a sample at places just before this sample. In floating-point numbers,
-    a + (b - a) may differ from b."""
+    """Checks results at places just before a sample. Rounding must not give a result beyond this sample: in
+    floating-point numbers, a + (b - a) can differ from b."""
     pairs = np.random.default_rng(0).uniform(-1, 1, (1000, 2)).astype("float32") * np.float32([9, 0.1])
     result = collect(oc.resample(pairs, (1000, 2), spacing=1, new_spacing=(1, 0.99999999)))[:, 1]
     assert (result <= pairs.max(axis=1)).all() and (result >= pairs.min(axis=1)).all()
@@ -175,7 +175,7 @@ def test_whole_numbers_stay_what_they_are_when_nothing_is_interpolated() -> None
 @pytest.mark.parametrize("cache_bytes", [0, 150, 1 << 20])
 def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
     """Checks that values with any order of axes give the right result. For some orders, each plane of the result needs
-    all stored planes, of which the cache may hold only a few."""
+    all stored planes, although the cache can hold only a few planes."""
     values = values_of((3, 4, 5))
     by_name = [values.shape[axes.index(letter)] for letter in "zyx"]
     for array in (values, from_array("a source", values)):
@@ -298,8 +298,7 @@ def test_what_cannot_be_resampled_is_refused(arguments: dict[str, object], words
     ],
 )
 def test_what_cannot_be_extruded_is_refused(section: np.ndarray, axis: str, axes: str, words: str) -> None:
-    """Checks that a volume cannot be repeated along an axis, and that a section must not have the axis along which it
-    is repeated."""
+    """Checks that a volume cannot be repeated along an axis. A section with the axis y cannot be repeated along y."""
     with pytest.raises(InputError, match=words):
         oc.extrude(section, axis, 3, axes=axes)
 

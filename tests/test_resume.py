@@ -1,4 +1,4 @@
-"""Checks what commands and calls say about the steps that a run has still to compute."""
+"""Checks the messages of commands and calls about the remaining steps of a run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Check adjoint runs that read the states of their forward run. They compute gradients with respect to static fields,
-parameters and signals, or belong to stencils that are not linear."""
+"""Check adjoint runs that read the states of their forward run. Such adjoint runs compute gradients with respect to
+static fields, parameters and signals, or belong to stencils that are not linear."""
 
 from __future__ import annotations
 
@@ -177,8 +177,8 @@ def test_gradients_that_need_every_state_say_so(name: str, wrt: Any, message: st
 def test_a_sampled_gradient_is_the_sum_over_the_kept_states(
     name: str, wrt: list[str], every: int, steps: int, tmp_path: Path
 ) -> None:
-    """Checks gradients from every k-th state: k times the sum over the steps whose states are kept. The gradient with
-    respect to the initial values is exact. All plans and all interruptions give the same bits."""
+    """Checks gradients from every k-th state. Such a gradient is k times the sum over the steps whose states are kept.
+    The gradient with respect to the initial values is exact. All plans and all interruptions give the same bits."""
     stencil, seeds = STENCILS[name], seeds_of(STENCILS[name], "fixed")
     _boundary, shape = grid(stencil, "fixed", 5)
     state = values(stencil, shape, 1)
@@ -208,8 +208,9 @@ def test_a_sampled_gradient_is_the_sum_over_the_kept_states(
 def sampled_gradients(
     stencil: Stencil, shape: tuple[int, ...], state: State, wrt: list[str], steps: int, every: int, seeds: State
 ) -> State:
-    """Return `every` times the sum of the gradients of the steps that begin at a kept state. The gradient of a step is
-    the gradient of this and all later steps minus the gradient of all later steps. The oracle computes both."""
+    """Return `every` times the sum of the gradients of the steps that begin at a kept state. The gradient of one step
+    is the difference of two gradients: of this and all later steps, and of the later steps alone. The oracle computes
+    both gradients."""
     forward, derived = Steps(stencil, FIXED, PLAIN, put), adjoint_of(stencil, wrt)
     row = [one.default for one in stencil.parameters]
     total: State = dict.fromkeys(wrt, 0.0)
@@ -344,8 +345,8 @@ def problems(draw: st.DrawFn) -> Problem:
 @settings(max_examples=examples(40), deadline=None)
 @given(problems(), st.integers(1, 5), st.sampled_from([0, 3, 6]), st.booleans())
 def test_plans_with_states_are_legal(problem: Problem, slab: int, block_y: int, keeps: bool) -> None:
-    """Checks that all plans are legal, that they read each state of a pass once, and that a pass without one of its
-    reads is refused."""
+    """Checks that all plans are legal, and that they read each state of a pass once. Without one of its reads, a pass
+    must be refused."""
     block_y = 0 if problem.periodic[1] else block_y
     sizes = Sizes(len(problem.updates), slab, diamond=2, block_y=block_y, keeps_statics=keeps)
     plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)

@@ -35,8 +35,9 @@ COUNTS = {
 
 @cache
 def best(segments: int, slots: int) -> float:
-    """Return the minimum number of forward runs over a segment in an adjoint run over `segments` segments. The function
-    compares all ways to divide the segments. The state of the first segment uses one of the slots."""
+    """Return how many segments an adjoint run over `segments` segments computes forward, with the best schedule. A
+    segment counts each time it is computed. The function compares all ways to divide the segments. The state of the
+    first segment uses one of the slots."""
     if segments == 1:
         return 0
     if slots == 1:
@@ -45,8 +46,8 @@ def best(segments: int, slots: int) -> float:
 
 
 def schedule(segments: int, slots: int) -> Iterator[tuple[str, int, int]]:
-    """Yield the entries of a forward run over `segments` segments and of its adjoint run, as `run/replay.py` executes
-    them: ("advance", begin, end), ("keep", n, n), ("back", n, n) and ("free", n, n). State 0 is never freed."""
+    """Yield what `run/replay.py` does in a forward run over `segments` segments and in its adjoint run: ("advance",
+    begin, end), ("keep", n, n), ("back", n, n) and ("free", n, n). State 0 is never freed."""
     states = list(first_states(segments, slots))
     for begin, end in pairwise(states):
         yield from (("advance", begin, end), ("keep", end, end))
@@ -70,9 +71,9 @@ def repeated(segments: int, slots: int) -> int:
 
 
 def as_counted_elsewhere(total: int, segments: int) -> int:
-    """Convert a number of steps of checkpoint_schedules to the number of repeated segments. The steps of
-    checkpoint_schedules include the first forward run. Except in the last segment, they also include the steps that an
-    adjoint pass of Outcrop computes again."""
+    """Convert a number of steps of checkpoint_schedules to the number of repeated segments. checkpoint_schedules also
+    counts the steps of the first forward run. In all segments except the last, it also counts the steps that an adjoint
+    pass of Outcrop computes again."""
     return total - segments - (segments - 1)
 
 
@@ -114,7 +115,7 @@ def test_all_states_fit() -> None:
 
 
 def test_an_adjoint_run_may_begin_with_any_states() -> None:
-    """Checks adjoint runs that begin with state 0 alone, or with all slots in use. In the second case, the newest
+    """Checks adjoint runs that begin with state 0 alone, or with all slots in use. If all slots are in use, the newest
     states are freed first."""
     for segments in range(2, 15):
         for slots in (2, 3, 4):

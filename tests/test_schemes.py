@@ -55,8 +55,8 @@ def test_each_variant_moves_less_than_the_one_before() -> None:
 
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 def test_ranking_formulas_are_close_to_the_plans(scheme: str) -> None:
-    """Checks the formulas that the tuner uses to rank sizes. Their results differ by at most 10 % from the bytes and
-    updates of the plan."""
+    """Checks the formulas that the tuner uses to rank sizes. The results of the formulas differ by at most 10 % from
+    the bytes and updates of the plan."""
     plan = large_plan(scheme)
     volume = SCHEMES[scheme].volume(LARGE, plan.sizes)
     assert volume.bytes_read == pytest.approx(plan.predicted.bytes_read, rel=0.1)

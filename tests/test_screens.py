@@ -24,7 +24,8 @@ def shown() -> list[tuple[Path, str, str]]:
 
 
 def test_the_script_makes_the_pictures_of_the_documents() -> None:
-    """Checks that the table of the script and the documents name the same files. docs/ has no other pictures."""
+    """Checks that the table of the script and the documents name the same files. The folder docs/ must have no other
+    pictures."""
     files = {(page.parent / name).resolve() for page, _, name in shown()}
     assert files == {DOCS / name for name in SCREENS["PICTURES"]}
     there = {path for path in DOCS.rglob("*.*") if path.suffix in (".png", ".gif", ".svg", ".jpg")}

@@ -59,7 +59,7 @@ class Run(FileRun):
 
 
 def record(files: list[Path], z: int, content: bytes | None = None) -> bytes:
-    """Return the record of plane z. If `content` is given, write it in place of this record."""
+    """Return the record of plane z. If `content` is given, replace the record by `content`."""
     shard, offset = LAYOUT.locate(z)
     with files[shard].open("r+b") as file:
         file.seek(offset)
@@ -80,7 +80,7 @@ def test_a_seal_is_what_the_documents_say() -> None:
 @pytest.mark.parametrize("periodic", [False, True])
 def test_planes_get_the_seals_of_their_pass(tmp_path: Path, block_y: int, periodic: bool) -> None:
     """Checks that a seal contains the number of the plane in its array. On a periodic axis, this number differs from
-    the position in the order of planes."""
+    the position at which a pass processes the plane."""
     run = Run(tmp_path, block_y, periodic)
     run.run()
     right = advance_fields(run.stencil, run.state, {}, 2, boundary=run.boundary)
@@ -115,8 +115,8 @@ def lose_a_write(run: Run) -> list[Path]:
 def test_whole_planes_of_another_place_or_writing_are_found(
     tmp_path: Path, harm: Callable[[Run], list[Path]], block_y: int
 ) -> None:
-    """Checks that passes and reads detect planes of another place or another assignment. A pass without checksums does
-    not detect such planes.
+    """Checks that passes and reads detect a plane that belongs to another place or another assignment. A pass without
+    checksums does not detect such planes.
     """
     run = Run(tmp_path, block_y)
     files = harm(run)
@@ -151,8 +151,8 @@ def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> Non
 
 @pytest.mark.parametrize("place", [0, 4])
 def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place: int) -> None:
-    """Checks the errors for a flipped bit after the plane in its record. For a bit in the checksum, the error reports a
-    mismatch. For a bit in the seal, the error says that the plane may belong to another place.
+    """Checks the errors for a flipped bit in the part of a record after the plane. For a bit in the checksum, the error
+    reports a mismatch. For a bit in the seal, the error says that the plane may belong to another place.
     """
     run = Run(tmp_path)
     u = run.turns[0][0]

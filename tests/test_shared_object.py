@@ -41,8 +41,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def object_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Return a function that takes a number, and compiles a C function `answer` with this number as its result. The
-    returned function gives the path of the compiled file."""
+    """Return a function that compiles C code and returns the path of the compiled file. The C code defines a function
+    `answer` whose result is the given number."""
 
     def make(number: int) -> Path:
         folder = tmp_path_factory.mktemp("code")
@@ -56,7 +56,7 @@ def object_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Pat
 
 
 class Builds:
-    """A substitute for the compiler. It copies a file into the cache and counts its calls."""
+    """A substitute for the compiler. The substitute copies a file into the cache and counts its calls."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.count = file, 0
@@ -144,8 +144,8 @@ def test_damaged_code_is_compiled_again(
 
 
 def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that a cached file is refused if it has replaced another cached file. The seal in a file covers the name
-    and the kind that the file had originally."""
+    """Checks that a cached file is refused if it has replaced another cached file. The seal in a file depends on the
+    original name and kind of the file."""
     one, two = (shared_object("kernels", [str(number)], Builds(object_file(number))) for number in (1, 2))
     other = shared_object("transports", ["1"], Builds(object_file(2)))
     assert one != two and other.name == one.name
@@ -192,8 +192,8 @@ def test_folders_are_private_whatever_the_umask(mask: int, home: Path, object_fi
 
 
 def test_open_folders_are_closed_to_others(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that Outcrop makes folders of the cache private. Other users could write to folders of earlier
-    versions."""
+    """Checks that Outcrop makes existing folders of the cache private. Earlier versions made folders to which other
+    users could write."""
     (home / "outcrop" / "kernels").mkdir(parents=True)
     for folder in (home / "outcrop", home / "outcrop" / "kernels"):
         folder.chmod(0o777)
@@ -313,8 +313,8 @@ def test_a_wrong_compiler_is_one_line(command: str, message: str, home: Path, mo
 
 
 def test_a_wrapper_that_changes_is_another_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a script that calls a compiler. A changed script, or a changed environment variable of compilers, counts
-    as a new compiler, even if the version text is the same.
+    """Checks a script that calls a compiler. A changed script counts as a new compiler, even if its version text stays
+    the same. A changed environment variable of compilers has the same effect.
     """
     wrapper, found = tmp_path / "wrapper", []
     for text in ("#!/bin/sh\necho version 1\n", "#!/bin/sh\n# -g\necho version 1\n"):

@@ -22,8 +22,8 @@ def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_signals_given_later_are_used_and_kept(tmp_path: Path) -> None:
-    """Checks that a run uses and stores new signals that are given later. The first value of a signal belongs to the
-    first step of the run. A later process without the signals must also compute the oracle's values.
+    """Checks that a run uses and stores new signals that are given after its first steps. The first value of a signal
+    belongs to the first step of the run. A later process without the signals must also compute the oracle's values.
     """
     where, longer = tmp_path / "run.oc", np.random.default_rng(2).standard_normal(9)
     simulation, start = make_run(where, signals={"w": np.ones(2)})

@@ -155,7 +155,7 @@ def test_new_values_replace_the_old_ones_as_a_transaction(tmp_path: Path) -> Non
 
 
 def test_values_that_fail_at_the_start_leave_nothing_behind(tmp_path: Path) -> None:
-    """Checks that wrong initial values leave no new files and folders, and keep older files."""
+    """Checks that wrong initial values leave no new files and folders, and do not change existing files."""
     simulation = oc.Simulation(HEAT, SHAPE, directory=tmp_path / "deep" / "run.oc", memory="1MiB")
     for wrong in (np.ones((3, 3, 3)), lambda z0, z1: np.ones((1, 1)), lambda z0, z1: 1 / 0):
         with pytest.raises((InputError, ZeroDivisionError)):
@@ -259,7 +259,8 @@ def test_a_budget_too_small_names_the_smallest_that_works(tmp_path: Path) -> Non
 
 
 def test_a_run_that_is_being_created_is_not_opened(tmp_path: Path) -> None:
-    """Checks the message about a run whose files another process is making, and about the remains of such a run."""
+    """Checks the messages about two kinds of runs. Another process is making the files of the run, or such a process
+    has ended and has left an incomplete run."""
     where = tmp_path / "run.oc"
     make_run(where)
     state = open_state(where)

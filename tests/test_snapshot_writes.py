@@ -35,8 +35,8 @@ def cube(steps: int) -> Problem:
 def test_staging_fits_its_room_and_is_not_larger_than_useful(
     data: st.DataObject, plain: Problem, interval: int, room_bytes: int
 ) -> None:
-    """Checks that the staging buffer, except the smallest possible buffer, is not larger than its room. A slot consists
-    of whole pages."""
+    """Checks that the staging buffer is not larger than its room, unless it is the smallest possible buffer. A slot
+    consists of whole pages."""
     problem = replace(plain, acquisition=every(interval, plain))
     sizes = data.draw(sizes_for(problem))
     found = fit_staging(problem, sizes, 2, room_bytes)
@@ -99,7 +99,7 @@ def test_snapshots_hide_behind_updates() -> None:
 
 
 def test_first_writes_have_their_own_rate() -> None:
-    """Checks that snapshots, which go to new files, use the rate of first writes."""
+    """Checks that the predicted time of snapshots uses the rate of first writes, because snapshots go to new files."""
     problem, sizes, budget = replace(cube(16), acquisition=every(1, cube(16))), Sizes(8, 4, 4), 32 << 20
     slower = replace(SLOW, device=replace(SLOW.device, first_write_bytes_per_second=5e7))
     one, other = (_plans(machine, problem, sizes, budget) for machine in (SLOW, slower))
@@ -109,7 +109,7 @@ def test_first_writes_have_their_own_rate() -> None:
 
 
 def test_time_line_writes_all_snapshots_before_the_flush() -> None:
-    """Checks that the time line of a pass has the time of all writes, and that its flush is last."""
+    """Checks that the time line of a pass includes all writes of snapshots, and ends with the flush."""
     problem, sizes = replace(cube(8), acquisition=every(1, cube(8))), Sizes(8, 4, 4)
     plan, _ = _plans(SLOW, problem, sizes, 32 << 20)
     snapshots = snapshot_writes(problem, sizes, plan.acquisition.staging, SLOW.threads, 0, 8)

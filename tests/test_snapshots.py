@@ -109,8 +109,8 @@ def test_snapshots_committed_but_not_shown_yet_are_shown_by_repair(tmp_path: Pat
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
 def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks snapshots of two boxes, which are taken at different steps. Each box has the same bits as in a run with
-    only this box. Python and xarray find a box by its name. Old metadata, as after a power cut, does not change the
-    result. One call of the callback gets all boxes of a step."""
+    only this box. Python and xarray find a box by its name. Old metadata does not change the result. A power cut can
+    leave such metadata. One call of the callback gets all boxes of a step."""
     import xarray
 
     boxes = [oc.Snapshots(7, box=BOX, time_units="s"), oc.Snapshots(5, box=(slice(3, 4),) * 3, name="spot")]
@@ -218,8 +218,9 @@ def test_snapshots_that_have_no_room_are_refused(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("coarsen", [4, (1, 3, 2), [100, 1, 1]], ids=str)
 def test_coarse_snapshots_are_means_of_the_cells(coarsen: Any, tmp_path: Path) -> None:
-    """Checks that coarse snapshots have the means of the cells of plain snapshots, with the bits of the oracle. This
-    must hold after an interruption, and for every budget. A snapshot of one plane has groups of one plane."""
+    """Checks that coarse snapshots have the means of the cells in plain snapshots. The means must have the bits of the
+    oracle. This must hold after an interruption, and for every budget. A snapshot of one plane has groups of one
+    plane."""
     along = (slice(None), slice(12, 13), slice(2, None))
     kept = [oc.Snapshots(7), oc.Snapshots(7, coarsen=coarsen, name="coarse"),
             oc.Snapshots(14, box=along, coarsen=coarsen, initial=False, name="along")]  # fmt: skip
@@ -241,7 +242,8 @@ def test_coarse_snapshots_are_means_of_the_cells(coarsen: Any, tmp_path: Path) -
 
 @pytest.mark.parametrize(("shape", "coarsen"), [((50,), 4), ((30, 41), 4), ((30, 41), (3, 1))], ids=str)
 def test_coarse_snapshots_of_grids_with_fewer_axes(shape: tuple[int, ...], coarsen: Any, tmp_path: Path) -> None:
-    """Checks that coarse snapshots have the right means on grids of one and two axes, which the engine streams as rows.
+    """Checks that coarse snapshots have the right means on grids of one and two axes. The engine streams such grids as
+    rows.
     """
     sim = oc.Simulation(
         oc.stencils.heat(ndim=len(shape)), shape, directory=tmp_path / "run.oc", memory="1MiB", dtype="float64",
@@ -293,7 +295,7 @@ def test_wrong_groups_are_refused(coarsen: Any, words: str, tmp_path: Path) -> N
 
 
 def test_coarse_snapshots_have_no_residuals(tmp_path: Path) -> None:
-    """Checks that an adjoint run refuses residuals of means, because it needs a value for each cell."""
+    """Checks that an adjoint run refuses residuals of means. The adjoint run needs a value for each cell."""
     sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(7, box=BOX, coarsen=2, name="side"), memory="900KiB")
     sim.run(14, history=oc.History("all"))
     with pytest.raises(InputError, match=r"'side/u'.*means of cells"):

@@ -126,7 +126,7 @@ def test_gradients_include_the_scales_of_sources(name: str, text: str, tmp_path:
     adjoint.run(progress="none")
 
     def slope(changes: State) -> float:
-        """Return the derivative of the sum over seeds * state in the direction `changes`."""
+        """Return a directional derivative: the derivative of sum(seeds * state) in the direction `changes`."""
         moved = {key: values + 1j * TINY * changes.get(key, 0.0) for key, values in arrays.items()}
         scalars = {key: value + 1j * TINY * changes.get(key, 0.0) for key, value in parameters.items()}
         found = final(stencil, text, moved, scalars, sources)
@@ -191,8 +191,9 @@ def test_the_part_of_the_scale_does_not_depend_on_the_history(tmp_path: Path) ->
 
 
 def test_devitos_usual_source_has_gradients(tmp_path: Path) -> None:
-    """Checks gradients with respect to the model and to dt, for the source term `src * dt**2 / m`. They must agree with
-    differences of the misfit. The scale also depends on a Constant that comes before dt."""
+    """Checks gradients with respect to the model and to dt, for the source term `src * dt**2 / m`. The gradients must
+    agree with differences of the misfit. The scale also depends on a Constant, which comes before dt in the order of
+    parameters."""
     devito = pytest.importorskip("devito")
     grid = devito.Grid(shape=(14, 15), extent=(130.0, 140.0), dtype=np.float64)
     u = devito.TimeFunction(name="u", grid=grid, time_order=2, space_order=2)
@@ -231,7 +232,7 @@ def test_devitos_usual_source_has_gradients(tmp_path: Path) -> None:
 
 
 def test_scales_of_earlier_versions_have_no_names(tmp_path: Path) -> None:
-    """Checks a manifest of an earlier version, whose scale has no names of parameters. The run has gradients with
+    """Checks a manifest of an earlier version, in which a scale has no names of parameters. The run has gradients with
     respect to fields. A gradient with respect to a parameter is refused in one line."""
     sim, _ = scaled_run("acoustic2", "fixed", tmp_path)
     entry = sim.setup.description.taps.sources[0]
@@ -265,7 +266,8 @@ def test_a_factor_has_a_name_for_each_scalar_or_none() -> None:
     ],
 )
 def test_a_scale_can_be_a_text(text: str, expression: object, tmp_path: Path) -> None:
-    """Checks that a text in Python and in a file of options gives the same factor as the expression."""
+    """Checks a factor that is given as a text, in Python or in a file of options. The text must give the same factor as
+    the expression."""
 
     def scale_of(simulation: oc.Simulation) -> object:
         return simulation.setup.description.taps.sources[0].scale

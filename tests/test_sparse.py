@@ -67,8 +67,8 @@ def test_coordinates_rounded_to_float32_are_still_inside() -> None:
 
 def test_sources_are_added_one_after_the_other_and_rounded_once() -> None:
     """Checks the bits of sources. The values of sources are added after all stages of a step, one point after another.
-    For each point, they are added to one corner after another. Each product is computed in float64, and each sum in the
-    dtype of the field."""
+    The values of a point are added to one corner after another. Each product is computed in float64, and each sum in
+    the dtype of the field."""
     cells = np.array([[(0, 0, 1), (0, 0, 2)], [(0, 0, 1), (0, 0, 0)]])
     weights = np.array([[0.1, 0.7], [1e-8, 0.3]])
     values = np.array([[1.0, 3.0], [5.0, 7.0]])
@@ -104,7 +104,7 @@ def test_receivers_see_the_field_before_or_after_a_step() -> None:
 
 
 def test_a_scale_asks_only_for_the_cells_it_needs() -> None:
-    """Checks that the factor of a source, such as dt**2/m, is computed in float64 at each corner of a point. Only the
+    """Checks the factor of a source, such as dt**2/m. It is computed in float64 at each corner of a point. Only the
     necessary cells are read."""
     dt, m = Parameter("dt", 0.5), Field("m")
     program = Stencil("factor", {U: dt**2 / (m[0, 0, 0] + m[0, 0, 1])}).stages[0].program

@@ -1,4 +1,4 @@
-"""Check that reports name speeds that differ from their prediction, and that later plans use the speeds that earlier
+"""Check that reports name speeds that differ from the predicted speeds. Later plans must use the speeds that earlier
 runs have measured."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
 
 @pytest.fixture
 def report(tmp_path: Path) -> Report:
-    """Return the report of a run with measured speeds, whose updates take as long as predicted."""
+    """Return the report of a run with measured speeds. The updates of the run have taken as long as predicted."""
     sim = oc.Simulation("heat2", (20, 20, 20), directory=tmp_path / "other.oc", memory="1MiB")
     short = sim.run(2)
     guess = replace(short.predicted, assumed={}, seconds=10.0, seconds_update=9.0, seconds_read=6.0, seconds_write=6.0)
@@ -79,8 +79,8 @@ def test_two_runs_of_the_same_speed_keep_the_same_factor(report: Report, setup: 
 
 
 def test_the_speed_of_a_disk_is_kept_for_its_directory(report: Report, setup: Setup, tmp_path: Path) -> None:
-    """Checks a run that has waited for its disk. Later plans for this disk use lower rates than the rates in the cache
-    of measured figures."""
+    """Checks a run that has waited for its disk. Later plans for this disk must use lower rates than the measured rates
+    in the cache."""
     places, problem = [tmp_path], make_problem((30, 30, 30), (1, 1, 1), 2)
     keep_figures(measure.CACHE, {measure.factor_key(places, "auto").removeprefix("storage "): DISK})
     before = measure.device(places, "auto", False, problem)

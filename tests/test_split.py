@@ -125,7 +125,7 @@ def received(action: Action) -> bool:
 
 
 def uses(problem: Problem, stairs: Action, update: Action) -> bool:
-    """Return True if an Update at the level after the stairs updates a plane of the stairs."""
+    """Return True if `update` changes a plane of the stairs at the next level after the stairs."""
     assert isinstance(stairs, Read) and isinstance(update, Update)
     back = problem.skew_z * stairs.level
     first = max(update.zeta0 - back, problem.first_plane, stairs.z0)
@@ -148,7 +148,8 @@ def updates_of(problem: Problem, actions: Sequence[Action]) -> int:
 @settings(max_examples=examples(60), deadline=None)
 @given(split_plans())
 def test_predicted_bytes_are_those_of_the_messages(every: RankPlans) -> None:
-    """Checks that the predicted bytes of exchanges equal the rows of the stairs and of the triangles."""
+    """Checks the predicted bytes of exchanges. They must equal the bytes of the rows of the stairs and of the
+    triangles."""
     sent = [plan.predicted.bytes_sent for plan in every.plans]
     assert sum(sent) == sum(plan.predicted.bytes_received for plan in every.plans)
     for plan in every.plans:
@@ -194,7 +195,7 @@ def test_rings_need_about_two_slabs_more_than_those_of_the_wavefront(levels: int
 
 def test_sends_before_all_receives_block_a_ring_of_ranks() -> None:
     """Checks a ring of ranks in which each rank sends the stairs of all levels before it receives any stairs. If
-    connections store no messages, these ranks wait for each other forever, so the proof must reject the plans."""
+    connections store no messages, these ranks wait for each other forever. So the proof must reject the plans."""
     fixed, periodic = ("fixed",) * 2, ("periodic",) * 2
     problem = replace(make_problem((20, 60, 9), (1, 1, 1), 4), sides=(fixed, periodic, fixed))
     every = split(problem, 3, Sizes(4, 3, 2))
@@ -267,8 +268,8 @@ def test_ranks_that_cannot_share_updates_are_refused() -> None:
 
 @pytest.mark.parametrize("share", [0.3, 1.0, 2.0])
 def test_auto_chooses_the_faster_scheme(share: float) -> None:
-    """Checks that `auto` considers deep halos and split tiling, and takes the faster plan. Split tiling is faster here,
-    because parts have few rows, and deep halos of many steps cost many updates."""
+    """Checks that `auto` considers deep halos and split tiling, and takes the faster plan. Split tiling is faster here:
+    the parts have few rows, so deep halos of many steps need many additional updates."""
     problem = make_problem((256, 4 * 64, 256), (1, 1, 1), 64)
     part = part_of(problem, cut_problem(problem, 4), 1)
     budget = int(share * 2 * part.planes * part.record_bytes)

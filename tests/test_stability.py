@@ -76,7 +76,7 @@ def test_a_step_below_the_limit_is_bounded_and_one_above_grows(name: str) -> Non
     ],
 )
 def test_limits_are_those_of_the_formulas(name: str, known: Mapping[str, float], formula: float) -> None:
-    """Checks that the analysis finds the limits that the formulas in the docstrings give."""
+    """Checks that the limits from the analysis equal the limits from the formulas in the docstrings."""
     found = library.stable_limit(library.find_stencil(name), {}, [known])
     assert found == pytest.approx(formula, rel=1e-5)
 
@@ -170,8 +170,8 @@ def test_any_step_may_be_stable() -> None:
 
 
 def test_extremes_keep_cells_together() -> None:
-    """Checks that the limit is computed from the values of one cell. The lowest density and the highest stiffness may
-    belong to different cells."""
+    """Checks that the limit is computed from the values of one cell, because the lowest density and the highest
+    stiffness can belong to different cells."""
     stencil = library.elastic(ndim=2)
     found = library.extremes_of(stencil)
     assert isinstance(found, Extremes)
@@ -230,16 +230,16 @@ LOGISTIC = own("logistic", U[0, 0] + DT * (0.5 * CURVED + 0.3 * U[0, 0] * (1 - U
 def test_an_equation_that_grows_by_itself_has_a_useful_limit(
     stencil: Stencil, states: list[dict[str, float]], limit: float
 ) -> None:
-    """Checks that growth of the exact solution does not count as instability. The limit is the largest step for which
-    the shortest wave does not grow. In the exact solution, this wave does not grow."""
+    """Checks that growth of the exact solution does not count as instability. In the exact solution, the shortest wave
+    does not grow. So the limit is the largest step with which this wave does not grow."""
     assert library.stable_limit(stencil, {}, states) == pytest.approx(limit, rel=1e-5)
     assert library.stability(stencil, {}, states) is None
     assert "largest stable one is" in (library.stability(stencil, {"dt": 1.05 * limit}, states) or "")
 
 
 def test_the_shortest_wave_grows_above_the_limit_only() -> None:
-    """Checks the limit of an equation whose solution grows. The test computes steps from noise. Below the limit, the
-    wave that alternates from cell to cell decays while the mean grows. Above the limit, this wave grows."""
+    """Checks the limit of an equation whose solution grows. The test computes steps from noise. The mean always grows.
+    The wave that alternates from cell to cell decays below the limit, and grows above the limit."""
     limit, steps = library.stable_limit(GROWING, {}) or 0, 200
     signs = (-1.0) ** np.add.outer(np.arange(8), np.arange(8))[:, None, :]
     for factor in (0.98, 1.05):
@@ -259,8 +259,9 @@ def test_the_shortest_wave_grows_above_the_limit_only() -> None:
     ],
 )
 def test_a_wrong_scheme_does_not_count_as_an_equation_that_grows(update: sympy.Expr) -> None:
-    """Checks schemes that are unstable with every step. The analysis must not treat their growth as growth of the exact
-    solution. In these schemes, the shortest waves grow fastest, or the growth tends to 0 with dt."""
+    """Checks schemes that are unstable with every step. The analysis must not treat the growth of these schemes as
+    growth of the exact solution. In these schemes, the shortest waves grow fastest, or the growth tends to 0 with
+    dt."""
     stencil = own("wrong", update)
     assert library.stable_limit(stencil, {}) == 0
     assert library.limit_text(stencil, {}) == "no dt is stable with these values"
@@ -268,8 +269,8 @@ def test_a_wrong_scheme_does_not_count_as_an_equation_that_grows(update: sympy.E
 
 
 def test_a_growing_oscillation_has_a_limit() -> None:
-    """Checks two fields that oscillate and grow. The forward steps of Euler's method add growth that is proportional to
-    dt. A step counts as stable as long as the values grow at most twice as fast as the exact solution."""
+    """Checks two fields that oscillate and grow. Euler's method adds growth that is proportional to dt. A step counts
+    as stable if values grow at most twice as fast as the exact solution."""
     swing = own("swing", U[0] + DT * (0.1 * U[0] - W[0]), W[0] + DT * (0.1 * W[0] + U[0]))
     limit = library.stable_limit(swing, {}) or 0
     assert 0.15 < limit < 0.3

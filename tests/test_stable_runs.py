@@ -1,4 +1,4 @@
-"""Check that an unstable run is refused, for all sources of the model's values."""
+"""Check that an unstable run is refused, for each way to give the values of the model."""
 
 from pathlib import Path
 
@@ -73,8 +73,8 @@ def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
 
 
 def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
-    """Checks that the spacing of the coordinates must equal the spacing h in the equation, which is given or a default.
-    In a user's own stencil, a parameter named h may have any meaning."""
+    """Checks that the spacing of the coordinates must equal the spacing h in the equation. The user gives h, or h has
+    its default. In a user's own stencil, a parameter named h may have any meaning."""
 
     def make(stencil: oc.Stencil, **options: object) -> oc.Simulation:
         return oc.Simulation(stencil, (20, 30), directory=tmp_path / "run.oc", memory="1MiB", **options)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_nan_and_infinity_are_found(
     wrong: float, shape: tuple[int, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Checks that the report, `outcrop info` and `outcrop watch` name the field and the steps after which NaN or
-    infinity was found. All cells of a small grid are searched, so one wrong cell is found in the first pass."""
+    infinity was found. Outcrop searches all cells of a small grid, so it finds one wrong cell in the first pass."""
     sim = oc.Simulation(
         HEAT, shape, directory=tmp_path / "run.oc", memory="1MiB", boundary="mirror", sizes={"bt": 2}
     )
@@ -145,8 +145,8 @@ def test_nan_and_infinity_are_found(
 
 
 def test_an_overflow_in_a_large_grid_is_found_soon(tmp_path: Path) -> None:
-    """Checks a grid in which only a part of the rows is searched. A wrong cell between the searched rows is found after
-    at most 32 steps, because NaN spreads by one cell in each step."""
+    """Checks a grid in which only a part of the rows is searched. NaN spreads by one cell in each step, so a wrong cell
+    between the searched rows is found after at most 32 steps."""
     sim = oc.Simulation(
         HEAT, (70_000, 5), directory=tmp_path / "run.oc", memory="8MiB", sizes={"bt": 4}, unstable=True
     )
@@ -210,7 +210,8 @@ def test_a_plan_is_refused_like_its_run(
 def test_a_plan_notes_what_a_run_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks the notes for missing values and for more memory than the machine has. A run is refused instead."""
+    """Checks the notes of `plan` for missing values, and for a budget that is larger than the memory of the machine.
+    `run` refuses such options."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("outcrop.tiers.discover.memory_bytes", lambda: 3 << 30)
     words = ["acoustic4", "-n", "20", "24", "28", "-t", "2", "-d", "run.oc"]
@@ -234,7 +235,8 @@ def test_a_plan_notes_what_a_run_needs(
 
 
 def test_a_run_from_a_larger_machine_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a machine with less memory than the stored budget reads a run, and continues it with less memory."""
+    """Checks a run on a machine that has less memory than the stored budget. The run can be read, and can continue with
+    a smaller budget."""
     oc.Simulation("heat2", (20, 24, 28), directory=tmp_path / "run.oc", memory="64MiB", init="gaussian").run(2)
     monkeypatch.setattr("outcrop.tiers.discover.memory_bytes", lambda: 32 << 20)
     sim = oc.open(tmp_path / "run.oc")
@@ -246,8 +248,8 @@ def test_a_run_from_a_larger_machine_can_be_read(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("dt", [0.005, 0.003])
 def test_the_message_names_the_limit_for_all_values(dt: float, tmp_path: Path) -> None:
-    """Checks that the largest stable step in the message is stable for the fastest value of the model, even if slower
-    values are also unstable with the step of the run.
+    """Checks the largest stable step in the message. It must be stable for the fastest velocity of the model, even if
+    slower velocities are also unstable with the step of the run.
     """
     shape = (20, 24)
     v = np.linspace(1500, 3500, 20)[:, None] * np.ones((1, 24))

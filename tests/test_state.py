@@ -253,8 +253,8 @@ def test_one_process_at_a_time_changes_a_run(tmp_path: Path) -> None:
 
 
 def test_taking_the_lock_sees_what_another_process_committed(tmp_path: Path) -> None:
-    """Checks that a process reads the manifest again when it takes the lock. With an old manifest, it could overwrite a
-    generation that another process has committed.
+    """Checks that a process reads the manifest again when it takes the lock. With an old manifest, the process could
+    overwrite a generation that another process has committed.
     """
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))

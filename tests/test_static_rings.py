@@ -23,8 +23,8 @@ from strategies import MACHINE, assumed_rate
 
 
 def make_stencil(radius: int, beside: int, second_order: bool) -> Stencil:
-    """Return a stencil with a field u and a static field m. An update reads u at a distance of `radius` planes and one
-    row, and m at a distance of `beside` planes.
+    """Return a stencil with a field u and a static field m. An update reads u in cells that are `radius` planes and one
+    row away. It reads m in a cell that is `beside` planes away.
     """
     u, m = Field("u"), Field("m")
     update = m[beside, 0, 0] * (u[radius, 1, 0] + u[-radius, -1, 0]) / 2

@@ -1,5 +1,5 @@
-"""Check functions of static fields that a run computes once: the bits of the oracle, values that follow the fields and
-parameters, gradients, and the cases in which functions are computed in each step."""
+"""Check functions of static fields that a run computes once. The results must have the bits of the oracle, also after
+changes of fields and parameters. Also check gradients, and the cases in which a run computes functions in each step."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def test_functions_have_the_same_bits_once_and_in_each_step(tmp_path: Path, dtyp
 
 
 def test_computed_fields_follow_static_fields_and_parameters(tmp_path: Path) -> None:
-    """Checks that no step uses a stale value: after new values of a field, in another process, and after a change of a
-    parameter."""
+    """Checks that no step uses an old value of a function. A field gets new values, another process continues the run,
+    and a parameter changes."""
     where, other = tmp_path / "run.oc", RNG.random(SHAPE) + 1
     sim = make(where)
     sim["theta"] = other
@@ -153,7 +153,7 @@ def test_computed_fields_follow_static_fields_and_parameters(tmp_path: Path) -> 
 
 
 def test_a_run_that_did_not_begin_leaves_no_stale_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks new values of a static field after computed fields were written, but before the first step."""
+    """Checks a static field that gets new values after computed fields were written, but before the first step."""
 
     def stop(*_: object) -> None:
         raise StorageError("no memory for the window")
@@ -175,8 +175,8 @@ def test_a_run_that_did_not_begin_leaves_no_stale_values(tmp_path: Path, monkeyp
 
 
 def test_an_interrupted_computation_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a process that ends while it writes computed fields for another parameter. The run then continues with the
-    first parameter, and does not use the values for the other parameter."""
+    """Checks a process that ends while it writes computed fields for a new value of a parameter. The run then continues
+    with the old value of the parameter, and does not use the new fields."""
     where = tmp_path / "run.oc"
     make(where).run(2, progress="none")
     commit = State.change
@@ -195,8 +195,8 @@ def test_an_interrupted_computation_is_repeated(tmp_path: Path, monkeypatch: pyt
 
 
 def test_gradients_are_those_of_the_whole_equation(tmp_path: Path) -> None:
-    """Checks the gradients with respect to a static field, a parameter and a field that only computed fields read, with
-    and without states that the adjoint computes again. Also checks a Taylor test, which copies the run."""
+    """Checks the gradients with respect to a static field, a parameter, and a field that only computed fields read. The
+    adjoint gets its states from a history, or computes them again. Also checks a Taylor test, which copies the run."""
     found = []
     for functions in ("once", "steps"):
         for number, history in enumerate([oc.History("all"), oc.History(2, recompute=True)]):
@@ -257,7 +257,7 @@ def test_computed_fields_cannot_be_assigned(tmp_path: Path) -> None:
 
 
 def test_the_rule(tmp_path: Path) -> None:
-    """Checks which terms are computed once by default: those that save enough operations."""
+    """Checks the terms that are computed once by default. Only terms that save enough operations are computed once."""
     here = THETA[0]
 
     def texts(expression: sympy.Expr, every: bool = False) -> list[str]:
@@ -280,8 +280,8 @@ def test_the_rule(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"receivers": oc.Receivers("rec", "u", [[5, 5]] * 20000)}], ids=["", "receivers"])
 def test_a_small_budget_computes_functions_in_each_step(tmp_path: Path, more: dict[str, Any]) -> None:
-    """Checks that `auto` uses no computed fields if the memory has no space for them, also beside the values of
-    receivers, and that `once` says so. The same is checked for a plan for another machine."""
+    """Checks budgets without space for computed fields, also if receivers need memory. `auto` must use no computed
+    fields, and `once` must give an error. The same must hold for a plan for another machine."""
     def smallest(functions: str) -> int:
         with pytest.raises(BudgetError) as error:
             oc.Simulation(tilted(), (40, 9000), directory=tmp_path / "run.oc", memory="4KiB", functions=functions,

@@ -219,14 +219,14 @@ def many(count: int) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_bounds_are_named(member: str, value: Any, message: str) -> None:
-    """Checks that the error for each wrong member of the JSON names the limit or the reason."""
+    """Checks the errors for wrong members of the JSON. Each error names the limit or the reason."""
     with pytest.raises(InputError, match=message):
         Stencil.from_json({**MIXED.to_json(), member: value})
 
 
 def test_the_largest_offset_stays_within_the_guards_of_the_window() -> None:
-    """Checks that the guard memory around the window is large enough for the largest offset. Beyond a plane, a kernel
-    may read one 64-byte line for each cell of its radius.
+    """Checks that the guard memory around the window is large enough for the largest offset. A kernel can read beyond a
+    plane: one 64-byte line for each cell of its radius.
     """
     from outcrop.plan.memory import GUARD_BYTES
 

@@ -1,4 +1,5 @@
-"""Check the Python interface of the storage. It makes no hidden copies, and its errors are exceptions of the package.
+"""Check the Python interface of the storage. The interface makes no hidden copies, and its errors are exceptions of the
+package.
 
 The tests in tests/core check the properties of each backend.
 """
@@ -51,8 +52,8 @@ def test_round_trip(path: str, backend: str) -> None:
 
 
 def test_any_dtype_and_any_shape_but_never_a_copy(path: str) -> None:
-    """Checks that an array is refused if the storage can only use a copy of it. Values that are read into a copy would
-    not reach the caller's array."""
+    """Checks that an array is refused if the storage can use only a copy of the array. A read would then fill the copy,
+    and not the caller's array."""
     store = _core.Store([path], writable=True)
     source = np.arange(PAGE, dtype=np.float64).reshape(4, -1)
     store.write_from(0, 0, source)

@@ -52,8 +52,8 @@ def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.C
 
 
 def test_bandwidths_are_bytes_over_seconds() -> None:
-    """Checks the bandwidth of a node with two ranks. It is the number of bytes of both ranks, divided by the time from
-    the first start to the last end."""
+    """Checks the bandwidth of a node with two ranks. The bandwidth is the number of bytes of both ranks, divided by the
+    time from the first start to the last end."""
     times = {loop.name: [LoopTime(10.0, 1.0, 1.0), LoopTime(20.0, 2.0, 2.0)] for loop in LOOPS}
     later = {name: [replace(one, begin=one.begin + 2) for one in of] for name, of in times.items()}
     ranks = [
@@ -121,8 +121,8 @@ def test_a_tier_goes_by_its_kind_too(tmp_path: Path) -> None:
 
 
 def test_threads_that_the_system_does_not_give_are_one_line(tmp_path: Path) -> None:
-    """Checks that too many threads give an error of one line. Threads that have started must end. A limit of the
-    address space prevents the start of all threads.
+    """Checks that too many threads give an error of one line. Threads that have started must end. Some threads cannot
+    start, because the test limits the address space.
     """
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); "

@@ -16,8 +16,8 @@ from outcrop.language.library import find_stencil
 
 
 def random_array(ny: int, nx: int, dtype: str, seed: int, tier: str = "dram") -> Any:
-    """Return an array for a grid of shape (ny, nx). It has one more row of NaN at each end, which a sweep must not
-    use."""
+    """Return an array for a grid of shape (ny, nx). The array has an additional row of NaN at each end. A sweep must
+    not use these rows."""
     array = oc.array((ny + 2, nx), dtype, tier=tier)
     array[...] = np.nan
     array[1:-1] = np.random.default_rng(seed).random((ny, nx))
@@ -53,8 +53,8 @@ def test_sweeps_are_the_oracles(name: str, dtype: str) -> None:
 
 
 def test_sweeps_work_on_mapped_files(tmp_path: Path) -> None:
-    """Checks that a sweep gives the bits of the oracle if one array of a field is a mapped file and the other is in
-    DRAM.
+    """Checks a sweep with one array of a field in a mapped file, and the other array in DRAM. The sweep must give the
+    bits of the oracle.
     """
     path = tmp_path / "psi.npy"
     psi, other = oc.array((42, 64), path=path), oc.array((42, 64), tier="dram")
@@ -93,7 +93,7 @@ def test_arrays_that_do_not_fit_are_refused(stencil: str, arrays: Mapping[str, A
 
 
 def test_what_is_updated_may_be_written_to() -> None:
-    """Checks that a read-only array is refused if the stencil updates it. A write to such an array would end the
+    """Checks that a read-only array is refused if the stencil updates it. A write to a read-only array would end the
     process."""
     first, second = np.asarray(array(9, 16)), np.asarray(array(9, 16))
     second = second.view()

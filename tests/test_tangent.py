@@ -39,9 +39,9 @@ def medium() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 @pytest.mark.parametrize("dtype, bound", [("float64", 1e-12), ("float32", 1e-6)])
 def test_born_traces_and_the_adjoint_pass_the_dot_test(tmp_path: Path, dtype: str, bound: float) -> None:
-    """Checks <J c, d> = <c, J* d> for a change c of the speed and residuals d. J c comes from a run of the tangent, and
-    J* d from the adjoint run of the equation. The traces of u in the tangent run are identical to the traces of u in
-    the run of the equation."""
+    """Checks <J c, d> = <c, J* d> for a change c of the speed and residuals d. A run of the tangent gives J c. The
+    adjoint run of the equation gives J* d. The traces of u in the tangent run are identical to the traces of u in the
+    run of the equation."""
     equation = oc.stencils.acoustic(order=4, ndim=2)
     speed, change = medium()
     born = shot(oc.tangent(equation, "v"), tmp_path / "born.oc", speed, dtype)
@@ -65,8 +65,8 @@ def test_born_traces_and_the_adjoint_pass_the_dot_test(tmp_path: Path, dtype: st
 
 @pytest.mark.parametrize("name", ["v", "dt"])
 def test_traces_change_as_the_tangent_says(tmp_path: Path, name: str) -> None:
-    """Compares the tangent with central differences. The error of central differences is of second order, so it must
-    decrease by the factor 100 if the change is 10 times smaller."""
+    """Compares the tangent with central differences. Central differences have an error of second order. If the change
+    is 10 times smaller, the error must be 100 times smaller."""
     equation, (speed, change) = oc.stencils.acoustic(order=4, ndim=2), medium()
     is_field = name == "v"
     params = {"h": 10.0} if is_field else {"h": 10.0, "dt_tangent": 2e-5}
@@ -88,7 +88,7 @@ def test_traces_change_as_the_tangent_says(tmp_path: Path, name: str) -> None:
 
 
 def test_a_source_of_the_change_is_the_change_of_a_source(tmp_path: Path) -> None:
-    """Checks the tangent of a linear equation with a source of changes. The change of u must equal the u of a run that
+    """Checks the tangent of a linear equation with a source for the change of u. This change must equal u in a run that
     starts from zeros and has only this source.
     """
     stencil, values = oc.stencils.heat(ndim=2), np.cos(np.arange(8.0))

@@ -53,8 +53,8 @@ gradient with respect to the inputs. If an adjoint reads no states, every way gi
 
 
 class Case:
-    """A run of a stencil on a tiny grid, with random values. Its misfit is half the sum of the squared differences
-    between the last values of the first field and observed values."""
+    """A run of a stencil on a tiny grid, with random values. The misfit compares the last values of the first field
+    with observed values. It is half the sum of the squared differences."""
 
     def __init__(self, name: str, text: str, dtype: str) -> None:
         self.stencil, self.dtype = STENCILS[name], dtype
@@ -94,7 +94,7 @@ class Case:
         return float(((now[self.field] - self.observed) ** 2).sum() / 2)
 
     def rates(self, name: str, gradient: Any, rng: np.random.Generator) -> list[float]:
-        """Return four rates in a random direction, from changes of an input in cells that steps update."""
+        """Return four rates for changes of an input in a random direction. Only cells that steps update are changed."""
         given = np.asarray(self.state[name] if name in self.state else self.scalars[name])
         direction = np.zeros(given.shape)
         where = inner(self.stencil, self.boundary, self.whole) if name in self.state else ...
@@ -125,7 +125,8 @@ def test_gradients_pass_the_taylor_test_in_ten_directions(
 
 def test_a_gradient_from_every_second_state_does_not_pass(tmp_path: Path) -> None:
     """Checks that the Taylor test gives rates near 1 for a gradient from every second state. Such a gradient is not
-    exact for random values. The test uses the median, because the error may be small in single directions."""
+    exact for random values. The test uses the median of all directions, because the error can be small in a single
+    direction."""
     case, rng = Case("acoustic2", "fixed", "float64"), np.random.default_rng(6)
     gradient = case.run(tmp_path, ["v"], oc.History(2))["v"]
     rates = np.array([case.rates("v", gradient, rng) for _ in range(DIRECTIONS)])
@@ -133,9 +134,9 @@ def test_a_gradient_from_every_second_state_does_not_pass(tmp_path: Path) -> Non
 
 
 def test_a_gradient_from_every_kth_state_is_nearly_exact_for_waves(tmp_path: Path) -> None:
-    """Checks the rule of the documents: k steps must be shorter than half a period of the highest frequency. In the
-    spectrum of this source, values above a frequency of 0.13 per step are less than 1/1000 of the maximum. So k must be
-    less than 3.8."""
+    """Checks the rule of the documents: k steps must be shorter than half a period of the highest frequency. The
+    spectrum of this source is less than 1/1000 of its maximum above a frequency of 0.13 per step. So k must be less
+    than 3.8."""
     steps, cells = 160, 96
     argument = (np.pi * (np.arange(steps) - 30) / 24) ** 2
     found = {}

@@ -91,7 +91,8 @@ def test_old_figures_show_their_age(
 
 
 def test_unasked_nothing_is_measured(folder: Path) -> None:
-    """Checks that `find_tiers` does not measure by default: planners call it often, and must not write files."""
+    """Checks that `find_tiers` does not measure by default. Planners call this function often, and must not write
+    files."""
     found = find_tiers([folder])
     assert {tier.origin for tier in found} <= {"not measured", "firmware"}
     assert len({tier.name for tier in found}) == len(found)
@@ -154,7 +155,8 @@ def test_bad_arguments_are_one_line(folder: Path, capsys: pytest.CaptureFixture[
 def test_a_directory_that_cannot_be_written_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a directory without write permission is refused, and that no other directory is measured instead."""
+    """Checks that a directory without write permission is refused. Outcrop must not measure another directory
+    instead."""
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     assert call(["tiers", "-d", str(folder)]) == 2
     output = capsys.readouterr()
@@ -165,7 +167,7 @@ def test_a_directory_that_cannot_be_written_is_refused(
 @pytest.mark.parametrize("version", [1, 2])
 def test_limits_of_control_groups_hold(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that the lowest limit of this process's control groups limits the memory. The free memory is this limit
-    minus the used memory, without cached files.
+    minus the used memory. Cached files do not count as used memory.
     """
     inner = tmp_path / ("memory/job/step" if version == 1 else "job/step")
     inner.mkdir(parents=True)

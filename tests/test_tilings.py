@@ -41,8 +41,8 @@ def every_tiling(problem: Problem, sizes: Sizes, threads: int, scheme: str = "wa
 def test_threads_share_the_planes_of_grids_of_one_row(
     threads: int, radius: int, planes: int, levels: int, slab: int, scheme: str
 ) -> None:
-    """Checks the tiles of grids of two axes. Each thread gets chunks. A slab of a pass with enough levels is also
-    divided into bands, except in plain sweeps.
+    """Checks the tiles of grids of two axes. Each thread gets chunks. If a pass has enough levels, each slab is also
+    divided into bands. Plain sweeps have no bands.
     """
     problem, sizes = make_problem((planes, 1, 4000), (radius, 0, radius), levels), Sizes(levels, slab, 0)
     found = every_tiling(problem, sizes, threads, scheme)
@@ -59,7 +59,7 @@ def test_threads_share_the_planes_of_grids_of_one_row(
 
 @given(st.integers(1, 16), st.integers(0, 4), st.integers(1, 300))
 def test_grids_of_many_rows_are_cut_into_diamonds(threads: int, radius: int, levels: int) -> None:
-    """Checks that planes are not divided into chunks if the grid has enough rows for one diamond per thread."""
+    """Checks grids that have enough rows for one diamond per thread. Planes must not be divided into chunks."""
     problem = make_problem((500, 2 * max(1, radius) * threads, 500), (radius, radius, radius), levels)
     assert not shares_planes(problem, threads)
     assert all(one.chunk == 0 and one.diamond > 0 for one in every_tiling(problem, Sizes(levels, 30, 0), threads))
@@ -129,8 +129,8 @@ def test_ranges_of_columns_divide_no_snapshots_and_no_blocks(
 
 @pytest.mark.parametrize(("radius", "sides", "loops"), [(2, "fixed", {1, 2}), (1, "periodic", {1})])
 def test_only_loops_that_exist_are_measured(radius: int, sides: str, loops: set[int]) -> None:
-    """Checks that loops that update two rows of two planes together are measured only for radius 1. Only one loop is
-    measured on a periodic streaming axis, where each call updates one plane."""
+    """Checks that the loop that updates two rows of two planes together is measured only for radius 1. On a periodic
+    streaming axis, each call updates one plane, so only one loop is measured."""
     problem = replace(make_problem((200, 100, 300), (radius,) * 3, 40), sides=((sides, sides), *FIXED_SIDES))
     measured = set[int]()
 
@@ -144,7 +144,7 @@ def test_only_loops_that_exist_are_measured(radius: int, sides: str, loops: set[
 
 class SlowingMeter:
     """A meter that simulates a machine. In each measurement, the machine is slower than in the previous measurement.
-    Diamonds of half height 12 are the fastest. A list of all measured half heights is in `measured`."""
+    Diamonds of half height 12 are the fastest. `measured` is a list of all measured half heights."""
 
     measured: list[int]
 
@@ -173,8 +173,8 @@ def simulated_meter(kernel: str = "", planes: int = 500) -> UpdateRateMeter:
 
 
 def test_sizes_are_compared_although_the_speed_of_the_machine_changes(simulated: None) -> None:
-    """Checks that the meter finds the fastest sizes. It measures these sizes last, when the machine has already become
-    slower. Slow sizes must be measured only in the first turn."""
+    """Checks that the meter finds the fastest sizes. The meter measures these sizes last, when the machine has already
+    become slower. Slow sizes must be measured only in the first turn."""
     rate, every = simulated_meter(), [Sizes(40, 60, diamond) for diamond in (6, 8, 4, 2, 12)]
     rate.compare(every[:1])
     rate.compare(every)
@@ -187,7 +187,7 @@ def test_sizes_are_compared_although_the_speed_of_the_machine_changes(simulated:
 
 
 class RecordingMeter(SlowingMeter):
-    """A meter that keeps the frames and the regions that it measures."""
+    """A meter that stores the levels, frames and regions of all measurements."""
 
     parts: list[tuple[int, Any, Any]]
 
@@ -200,8 +200,9 @@ class RecordingMeter(SlowingMeter):
 def test_the_rate_of_a_rank_is_measured_with_the_rows_of_its_halos(
     simulated: None, monkeypatch: pytest.MonkeyPatch, sides: tuple[str, str]
 ) -> None:
-    """Checks that a measurement updates the same rows at each level as a pass with as many levels: the rows of the
-    rank, and rows of each neighbour. At each level, r rows fewer of each neighbour are updated."""
+    """Checks that a measurement updates the same rows at each level as a pass with the same number of levels. These are
+    the rows of the rank, and rows of each neighbour. Each level updates r rows of each neighbour fewer than the
+    previous level."""
     monkeypatch.setattr(update_rate, "_core", SimpleNamespace(UpdateMeter=RecordingMeter))
     RecordingMeter.parts = []
     rows, radius, steps = 200, 2, 60
@@ -233,8 +234,8 @@ def rank_problem(radius: int, steps: int, rows: int = 1000) -> Problem:
 def test_all_passes_of_a_rank_are_measured_with_equal_levels(
     simulated: None, monkeypatch: pytest.MonkeyPatch, radius: int
 ) -> None:
-    """Checks that the halos of a deep pass do not reduce the levels and planes of its measurement. Otherwise, the rates
-    of passes with different numbers of levels could not be compared."""
+    """Checks that the halos of a deep pass do not reduce the levels and planes of its measurement. If halos reduced
+    them, the rates of passes with different numbers of levels could not be compared."""
     monkeypatch.setattr(update_rate, "_core", SimpleNamespace(UpdateMeter=RecordingMeter))
     RecordingMeter.parts = []
     rate = UpdateRateMeter(rank_problem(radius, 240), (), b"", 2, 256 << 20)
@@ -257,7 +258,7 @@ def test_a_memory_for_blocks_of_rows_is_enough_for_a_measurement(simulated: None
 
 def test_a_small_memory_uses_rates_of_the_cache(simulated: None) -> None:
     """Checks that rates in the user's cache are used without measurements if the memory is too small for measurements.
-    Other sizes then get the most similar rate of the cache."""
+    Sizes without a rate in the cache then get the rate of the most similar sizes."""
     problem, one = rank_problem(1, 20), Sizes(1, 1, 8)
     first = UpdateRateMeter(problem, (), b"", 2, 256 << 20, kernel="a")
     known = first(one)
@@ -290,7 +291,7 @@ def test_rates_are_kept_for_the_same_kernel_and_planes(simulated: None, monkeypa
 def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that measured rates from the user's cache are multiplied by the factor of the last run of this kernel.
     This factor does not change the order of the sizes. If other sizes are measured, the factor is measured again,
-    because the machine may have another speed now than in the run."""
+    because the speed of the machine can have changed since the run."""
     first, one, other = simulated_meter("a"), Sizes(40, 60, 12), Sizes(40, 60, 8)
     first.compare([one, other])
     rates = first(one), first(other)

@@ -45,7 +45,7 @@ def test_threads_are_spread_over_nodes(machine: str, threads: int, expected: lis
 
 def test_words_for_a_layout() -> None:
     """Checks the text that describes a layout of threads. The text mentions nodes only if threads are on several nodes.
-    It also says if threads are not placed.
+    The text also says if threads are not placed.
     """
     assert str(discover.ThreadLayout((16,))) == "16 threads"
     assert str(discover.ThreadLayout((8, 8))) == "16 threads on 2 NUMA nodes"
@@ -66,8 +66,8 @@ def test_words_for_a_layout() -> None:
 def test_threads_on_one_node_of_several_are_told(
     threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
 ) -> None:
-    """Checks the text for a machine whose nodes are treated as one node. The text must say this, unless `bind="none"`
-    is set or only one thread is used.
+    """Checks the text for a machine whose nodes are treated as one node. The text must name the reason, except for
+    `bind="none"` or a single thread.
     """
     layout = discover.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
     assert layout.threads_on_nodes == threads_on_nodes
@@ -78,7 +78,8 @@ def test_threads_on_one_node_of_several_are_told(
     ("text", "nodes"), [("0-1,4\n", 3), ("0\n", 1), ("1,3\n", 2), ("", 1), ("2-1", 1), ("many", 1), (None, 1)]
 )
 def test_nodes_are_counted_without_hwloc(tmp_path: Path, text: str | None, nodes: int) -> None:
-    """Checks that the number of nodes comes from a list of Linux. If this list cannot be read, the number is 1."""
+    """Checks that the number of nodes comes from a file of Linux with a list of nodes. If this file cannot be read, the
+    number is 1."""
     if text is not None:
         (tmp_path / "has_cpu").write_text(text)
     assert discover.nodes_with_processors(tmp_path / "has_cpu") == nodes
@@ -135,8 +136,8 @@ def test_unknown_ways_to_bind_are_refused(tmp_path: Path) -> None:
 
 @needs_hwloc
 def test_a_run_bound_to_cores_gives_the_same_bits_and_gives_them_back(tmp_path: Path) -> None:
-    """Checks that `bind="cores"` gives the same bits on one node, and that the caller's threads may use the same cores
-    as before the run.
+    """Checks that `bind="cores"` gives the same bits on one node. After the run, the caller's threads can use the same
+    cores as before.
     """
     before = os.sched_getaffinity(0)
     results: list[Any] = []

@@ -39,7 +39,7 @@ BLOCKS = 2 * 4096
 
 
 def state_of(number: int, shapes: Any = SHAPES, dtype: str = "float32") -> dict[str, Any]:
-    """Return the state with this number. The number is the seed of its random values."""
+    """Return the state with this number. The number is the seed of the random values in the state."""
     noise = np.random.default_rng(number)
     return {name: noise.random(shape).astype(dtype) for name, shape in shapes.items()}
 
@@ -191,8 +191,8 @@ def push_and_pop_for_ever(folder: Path, seed: int, told: Connection) -> None:
 
 
 def test_killed_at_any_moment_the_last_commit_is_whole_and_in_order(tmp_path: Path) -> None:
-    """Checks the states after each kill. They must be the states of the last commit that the child has reported, or of
-    the next commit."""
+    """Checks the states after each kill. The trajectory must have the states of the last commit that the child has
+    reported, or of the next commit."""
     path, chance = tmp_path / "a", random.Random(int(os.environ.get("OUTCROP_SEED", "7")))
     shapes = {"u": (2, 70, 70), "p": (9,)}
     stored = 81920 + 4096
@@ -260,8 +260,8 @@ def test_damage_is_found_and_names_its_place(committed: Path) -> None:
 
 
 def test_a_directory_from_a_stranger_leads_nowhere_else(committed: Path, tmp_path: Path) -> None:
-    """Checks that Outcrop refuses a directory with a link, with a further directory of another trajectory, or with a
-    damaged manifest."""
+    """Checks three directories that Outcrop must refuse: a directory with a link, with a further directory of another
+    trajectory, or with a damaged manifest."""
     secret = tmp_path / "secret"
     secret.write_bytes((committed / "u" / "c.1.0.0.0").read_bytes())
     (committed / "u" / "c.1.0.0.0").unlink()
@@ -287,7 +287,7 @@ def test_a_directory_from_a_stranger_leads_nowhere_else(committed: Path, tmp_pat
 
 
 def test_only_one_process_uses_a_trajectory(committed: Path) -> None:
-    """Checks that a trajectory cannot be opened a second time before its first object is closed."""
+    """Checks that a trajectory cannot be opened again before the object that has opened it is closed."""
     with oc.Trajectory.open(committed), pytest.raises(InputError, match="in use"):
         oc.Trajectory.open(committed)
     oc.Trajectory.open(committed).close()
@@ -388,7 +388,8 @@ def test_bad_states_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("io", [name for name, reason in _core.probe().items() if not reason][:3])
 def test_every_interface_keeps_the_states(io: str, tmp_path: Path) -> None:
-    """Checks that each interface of the storage keeps large states, whose transfers bypass the page cache."""
+    """Checks that each interface to storage returns large states correctly. Transfers of large states bypass the page
+    cache."""
     shapes = {"u": (5, 300, 301), "p": (999, 7)}
     with oc.Trajectory(tmp_path / "a", shapes, "float32", states=6, io=io, buffers=2) as history:
         for number in range(6):

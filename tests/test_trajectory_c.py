@@ -84,7 +84,8 @@ def test_the_program_of_the_manual_works_and_python_reads_its_states(prefix: Pat
 
 
 def test_the_library_exports_only_the_functions_of_the_header(prefix: Path) -> None:
-    """Check that the installed library exports no symbols of the libraries inside it."""
+    """Check that the installed library exports only the functions of its header, and no symbols of other libraries that
+    it contains."""
     if shutil.which("nm") is None:
         pytest.skip("there is no nm")
     (library,) = {path.resolve() for path in prefix.rglob("liboutcrop_trajectory.so*")}

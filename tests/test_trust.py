@@ -62,7 +62,7 @@ def take_the_other_turn(where: Path) -> None:
 
 
 def lose_a_write(where: Path) -> None:
-    """Replace the newest values of a plane by the values of two generations earlier, as if the last write were lost."""
+    """Replace the newest values of a plane by its values in the other copy on disk, as if the last write were lost."""
     current = os.readlink(where / "u")
     size = record_bytes(where)
     older = (where / (current[:-1] + str(1 - int(current[-1]))) / "c/0/0/0").read_bytes()
@@ -241,8 +241,8 @@ def test_nothing_is_written_through_links(name: str, tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) -> None:
-    """Checks that a copy of a run cannot write to the further directories of the original run while the original run
-    exists. A run that was moved can use its further directories.
+    """Checks a copy of a run. As long as the original run exists, the copy cannot write to the further directories of
+    the original run. A run that was moved can use its further directories.
     """
     first, second, copy = (tmp_path / name for name in ("run.oc", "further", "copy.oc"))
     make_run(first, second)
@@ -290,8 +290,8 @@ def test_a_directory_that_goes_during_a_run_is_noticed(is_moved: bool, tmp_path:
 
 
 def test_force_keeps_files_that_are_not_of_the_run(tmp_path: Path) -> None:
-    """Checks that `force` keeps the user's files in the directory of a run. If a file of the user is inside a folder of
-    the run, `force` is refused.
+    """Checks that `force` keeps the user's files in the directory of a run. `force` is refused if a file of the user is
+    inside a folder of the run.
     """
     where = tmp_path / "run.oc"
     make_run(where)
@@ -316,7 +316,8 @@ def test_a_manifest_that_was_changed_by_chance_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_refused_run_does_not_change_the_requested_steps(tmp_path: Path) -> None:
-    """Checks that a command that is refused because of a damaged trace leaves a finished run finished."""
+    """Checks a finished run with a damaged trace. A command that is refused because of the damage must not change the
+    run."""
     where = tmp_path / "run.oc"
     make_run(where)
     flip(".taps/trace-line")(where)

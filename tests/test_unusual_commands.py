@@ -1,5 +1,5 @@
 """Check unusual uses of the command line: wrong options, special files, and readers that close their pipe. A refused
-command prints one line and has exit code 2. A run is completed even if its reader has ended.
+command prints one line and has exit code 2. A run is completed even if the program that reads its output has ended.
 """
 
 import contextlib
@@ -93,7 +93,7 @@ def test_words_nobody_means_are_one_line(option: str, capsys: pytest.CaptureFixt
 
 
 def test_other_commands_say_it_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that unknown orders of stencils, places without a run, and invalid output files are refused."""
+    """Checks that other commands refuse wrong names of stencils, places without a run, and invalid output files."""
     for name in (f"heat{DIGITS}x", "heat99999", "\udcff", "", "x" * 5000):
         refused(["run", name, *RUN[2:]], capsys)
     for where in ("", "\udcff", "x" * 300, "fifo.npy", "loop.npy", "zero.npy", "folder.npy"):
@@ -134,7 +134,7 @@ def shell(text: str) -> tuple[int, str]:
 
 
 def test_commands_end_by_sigpipe_when_their_reader_goes() -> None:
-    """Checks that a command ends by SIGPIPE, without a message, when its reader closes the pipe."""
+    """Checks commands whose reader closes the pipe. A command ends by SIGPIPE, without a message."""
     assert call([*RUN, "--quiet"]) == 0
     for words in (["info", "run.oc"], ["verify", "run.oc"], ["--help"], ["run", "--help"], ["plan", *RUN[1:]]):
         assert piped(words, os.close) == (-signal.SIGPIPE, ""), words
@@ -153,8 +153,8 @@ def test_a_run_goes_on_when_nobody_reads() -> None:
 
 @pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&- <&-", "2>&1 | true; exit ${PIPESTATUS[0]}"])
 def test_closed_descriptors_lose_no_run(closing: str) -> None:
-    """Checks runs that start without open standard descriptors. The data files of such a run may get the numbers of
-    these descriptors. Messages must not be written to the data files.
+    """Checks runs that start without open standard descriptors. The data files of such a run can get the numbers of the
+    standard descriptors. Messages must not be written to the data files.
     """
     code, errors = shell(f"$outcrop $run {closing}")
     assert (code, errors) == (0, "")
@@ -215,7 +215,7 @@ def test_a_full_disk_is_said_once_the_run_is_complete(monkeypatch: pytest.Monkey
 
 
 def test_reports_go_where_shells_send_them(capfd: pytest.CaptureFixture[str]) -> None:
-    """Checks that a report may go to standard output, to /dev/null, or to a process of the shell."""
+    """Checks that a report can go to standard output, to /dev/null, or to a process of the shell."""
     assert call([*RUN, "--quiet", "--json", "/dev/null"]) == 0
     code, out = (
         0,

@@ -122,7 +122,8 @@ WRONG: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_simulation_refuses_what_cannot_be(name: str) -> None:
-    """Checks that wrong arguments are refused before anything is made, and quickly even if they are very large."""
+    """Checks that wrong arguments are refused before anything is made. Very large arguments must be refused as quickly
+    as other arguments."""
     for value in WRONG[name]:
         refused(lambda value=value: simulation(**{name: value}))  # type: ignore[misc]
 
@@ -190,14 +191,16 @@ ARRAYS: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_arrays_on_tiers_refuse_what_cannot_be(name: str) -> None:
-    """Checks that each size and the product of all sizes have a limit, so that the product cannot overflow."""
+    """Checks that each size has a limit, and that the product of all sizes has a limit. So the product cannot
+    overflow."""
     usual: dict[str, Any] = {"shape": (4, 8), "tier": "dram"}
     for value in ARRAYS[name]:
         refused(lambda value=value: oc.array(**{**usual, name: value}))  # type: ignore[misc]
 
 
 def test_sweeps_refuse_arrays_that_share_memory() -> None:
-    """Checks that two arrays that share memory are refused: a step would read values that it has just overwritten."""
+    """Checks that two arrays that share memory are refused. Otherwise, a step would read values that the same step has
+    overwritten."""
     stencil, array = oc.stencils.heat(ndim=2), oc.array((20, 32), "float64", tier="dram")
     lower, upper = array.values[:18], array.values[2:]
     for pair in ((array, array), (array, array.values), (lower, upper)):

@@ -97,7 +97,8 @@ def test_a_browser_gets_the_cells_that_it_shows(served: tuple[oc.Simulation, Cli
 @needs_neuroglancer
 def test_new_commits_are_followed(tmp_path: Path) -> None:
     """Checks that the server shows the arrays and snapshots of further steps, and moves the position to the newest
-    snapshot. The user's choices must stay: the shader, the layers, and a position that is not at the newest snapshot.
+    snapshot. The server must not change the shader and the layers that the user has chosen, or a position at another
+    snapshot than the newest.
     """
     sim = make(tmp_path / "run.oc", snapshots=[oc.Snapshots(2), oc.Snapshots(8, name="rare", initial=False)])
     server = view.Server(tmp_path / "run.oc")
@@ -139,7 +140,7 @@ def test_new_commits_are_followed(tmp_path: Path) -> None:
 
 @needs_neuroglancer
 def test_the_first_snapshots_appear(tmp_path: Path) -> None:
-    """Checks that the server also shows the first snapshots of a run that had no snapshots when the server started."""
+    """Checks a run without snapshots at the start of the server. The server must show the first snapshots later."""
     sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(8, initial=False))
     server = view.Server(tmp_path / "run.oc")
     try:
@@ -155,7 +156,8 @@ def test_the_first_snapshots_appear(tmp_path: Path) -> None:
 @needs_neuroglancer
 @pytest.mark.skipif(bool(SCREENS["missing"]()), reason=f"a browser is missing: {SCREENS['missing']()}")
 def test_a_browser_draws_all_slices_and_follows_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that Chromium asks for slices through each axis of a grid with a long axis, and for new snapshots."""
+    """Checks a grid with one long axis in Chromium. The browser must ask for slices through each axis, and for new
+    snapshots."""
     asked: list[tuple[str, list[int], list[int]]] = []
     read = view.read_block
 
@@ -195,8 +197,8 @@ def test_a_browser_draws_all_slices_and_follows_the_run(tmp_path: Path, monkeypa
 
 @needs_neuroglancer
 def test_nothing_else_is_served(served: tuple[oc.Simulation, Client], tmp_path: Path) -> None:
-    """Checks that the server refuses wrong tokens, paths to files that are not part of the page, and wrong blocks. If a
-    file of the run was replaced by a link, the server must not follow this link."""
+    """Checks that the server refuses wrong tokens, paths to files that are not part of the page, and wrong blocks. The
+    server must not follow a link that has replaced a file of the run."""
     sim, client = served
     key, secret = client.keys["u"], tmp_path / "secret"
     assert client.base.startswith("http://127.0.0.1:")

@@ -172,7 +172,8 @@ def test_each_status_is_recognised(name: str, where: Path) -> None:
 
 
 def test_a_run_that_still_measures_is_preparing(where: Path) -> None:
-    """Checks the status of a run without any pass while a process holds it, and after the process has ended."""
+    """Checks the status of a run that has computed no pass. First a process holds the run, then the process has
+    ended."""
     change(where, target_step=20, pace=None)
     with open_state(where).locked():
         found = Watcher(where).look()
@@ -188,8 +189,8 @@ def test_before_the_first_commit_no_time_of_0_steps_is_shown(where: Path) -> Non
 
 
 def test_an_interrupted_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a run counts as interrupted after Ctrl-C, with its committed step, and as finished after the next
-    call of `run`.
+    """Checks that a run counts as interrupted after Ctrl-C, and shows its committed step. After the next call of `run`,
+    it counts as finished.
     """
     sim, run_pass = make_run(tmp_path / "run.oc"), engine_module.Engine.run_pass
 
@@ -209,8 +210,8 @@ def test_an_interrupted_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_process_is_told_from_an_ended_one() -> None:
-    """Checks the marks by which a run identifies its process: marks of this process, of a process that has ended, and
-    of other computers."""
+    """Checks the marks by which a run identifies its process. The marks belong to this process, to a process that has
+    ended, and to other computers."""
     mark = process_mark()
     if not mark:
         pytest.skip("this system does not identify processes")
@@ -284,8 +285,8 @@ def test_damaged_records_are_named_and_the_rest_is_shown(kind: str, name: str, w
 
 
 def test_what_is_not_a_run_is_refused(tmp_path: Path, where: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that everything else than a run ends with one line. With --once, a run that does not exist yet does so,
-    too, so that scripts notice a wrong name."""
+    """Checks that a path without a run gives an error of one line. With --once, a run that does not exist yet also
+    gives an error, because scripts must notice a wrong name."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("text")
     for name in ("empty", "none.oc", "none/none.oc"):
@@ -329,7 +330,8 @@ def test_a_run_that_has_only_initial_values_is_not_finished(tmp_path: Path) -> N
 def test_without_a_terminal_each_commit_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks the printed lines while a run does not exist yet, takes steps, stops, is damaged for a moment, and ends.
+    """Checks the lines that the command prints about a run. The run does not exist at first. It computes steps, stops,
+    is damaged for a moment, and ends.
     """
     where, runs = tmp_path / "run.oc", []
     manifest = where / "manifest.json"
@@ -414,8 +416,8 @@ def run_part(group: RankGroup, where: Path) -> None:
 
 
 def test_all_ranks_are_shown_as_one_run(tmp_path: Path) -> None:
-    """Checks the parts of two ranks. The traces and norms equal those of a run of one process. If one part is one
-    generation ahead, this generation does not count."""
+    """Checks the parts of two ranks. The traces and norms must equal the traces and norms of one process. If only one
+    part has a newer generation, this generation does not count."""
     ranks(2, run_part, tmp_path / "parts")
     make_run(tmp_path / "whole.oc").run(6, progress="none")
     found, whole = Watcher(tmp_path / "parts").look(), Watcher(tmp_path / "whole.oc").look()
@@ -441,7 +443,7 @@ def test_all_ranks_are_shown_as_one_run(tmp_path: Path) -> None:
 @settings(max_examples=examples(40))
 @given(st.integers(1, 9), st.integers(0, 700), st.randoms(use_true_random=False))
 def test_an_envelope_is_the_largest_value_of_each_range(points: int, rows: int, rng: Any) -> None:
-    """Checks envelopes that get their values in random portions against NumPy."""
+    """Compares envelopes with NumPy. The envelopes get their values in random portions."""
     values = np.random.default_rng(rng.randrange(1000)).standard_normal((rows, points))
     envelope, data, done = Envelope(points), values.tobytes(), 0
     while done < len(data):

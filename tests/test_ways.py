@@ -1,4 +1,4 @@
-"""Check the choice of the way in which an adjoint run gets the states of its forward run."""
+"""Check the choice between the ways in which an adjoint run can get the states of its forward run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def chosen(
     bytes_per_second: float, memory: str, wrt: Any = "v", limit: int | None = None, stencil: Any = "acoustic2",
     is_rough: bool = True,
 ) -> WayChoice:  # fmt: skip
-    """Choose a way on a declared machine with a disk of this bandwidth, for waves of order 2 or another equation."""
+    """Choose a way for waves of order 2 or another equation, on a declared machine. The disk of this machine has the
+    given bandwidth."""
     device = StorageRates(*(bytes_per_second,) * 3, 0.001, "declared")
     machine = replace(load_machine("crest6"), device=device, updates_per_second={"float32": 4e8})
     shape = (CELLS,) * (stencil.ndim if isinstance(stencil, Stencil) else 3)
@@ -56,7 +57,7 @@ def test_a_fast_disk_keeps_all_states_and_a_slow_disk_few() -> None:
 
 def test_little_memory_keeps_all_states() -> None:
     """Checks that recomputation is refused if its window does not fit the memory. The message gives the memory that
-    recomputation needs, which must be enough."""
+    recomputation needs. This memory must be enough."""
     choice = chosen(1e7, "300KiB")
     assert every_of(choice) == 1
     refused = {one.way.every: one for one in choice.ways if one.way.every > 1}
@@ -67,8 +68,7 @@ def test_little_memory_keeps_all_states() -> None:
 
 
 def test_ways_with_too_many_slabs_are_not_chosen() -> None:
-    """Checks that a way is left out if its window fits into the memory only with very thin slabs. The reason must be
-    given."""
+    """Checks that a way is left out if it has room in the memory only for very thin slabs. The reason must be given."""
     machine = replace(load_machine("crest6"), updates_per_second={"float32": 4e9})
     options = RunOptions("heat2", (1024, 1024, 1024), "float32", steps=32, memory="512MiB", threads=2)
     one = set_up_elsewhere(machine, options)
@@ -86,8 +86,8 @@ def test_adjoints_that_read_no_states_keep_no_history() -> None:
 
 def test_a_full_disk_keeps_fewer_states() -> None:
     """Checks the bytes of each history, and that fewer states are kept if the disk has too little room. A wave equation
-    needs previous values. If other states are computed from a state, this state also has its previous values, and so
-    twice the bytes."""
+    needs previous values. A state from which other states are computed also needs its previous values, so it has twice
+    the bytes."""
     state = CELLS**3 * 4
     for one in chosen(1e11, "3MiB").ways[1:]:
         states = STEPS // one.way.every + 1
@@ -103,8 +103,8 @@ def test_a_full_disk_keeps_fewer_states() -> None:
 
 
 def test_a_very_small_disk_repeats_parts_of_the_forward_run(tmp_path: Path) -> None:
-    """Checks that the ways with too few states on a small disk repeat parts of the forward run. The gradient must have
-    the same bits as on a large disk.
+    """Checks ways on a disk that has room for too few states. These ways repeat parts of the forward run. The gradient
+    must have the same bits as on a large disk.
     """
     choice = chosen(1e11, "3MiB", limit=2 << 20)
     limited = [one for one in choice.ways if one.way.repeated_steps]

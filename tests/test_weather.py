@@ -1,8 +1,8 @@
 """Check runs with full disks, failing devices and changed bytes. Such runs end with a clear error and never with wrong
 bits.
 
-The tests simulate failing devices. The full disk is a real file system if the system allows the test to mount a file
-system.
+The tests simulate failing devices. The tests of full disks mount a small file system, and are skipped if the system
+does not allow this.
 """
 
 import subprocess
@@ -94,7 +94,8 @@ def test_a_failing_device_stops_the_run_and_loses_nothing(
 
 
 def test_a_failed_pass_in_place_says_that_the_state_is_lost(storage_with: Callable[..., None], tmp_path: Path) -> None:
-    """Checks that the state counts as lost after a failed pass in place, which leaves a mixture of steps."""
+    """Checks that the state counts as lost after a pass in place has failed, because such a pass leaves a mixture of
+    steps."""
     where = tmp_path / "run.oc"
     simulation = make_run(where, in_place=True)
     storage_with(error_at=60)
@@ -175,7 +176,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(
     small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that a disk without room for two arrays gives one line with both sizes and exit code 2. No file is made.
+    """Checks a disk without room for two arrays. The command gives one line with both sizes, and exit code 2. No file
+    is made.
     """
     where = small_disk / "run.oc"
     code = call(["run", "heat7", "-n", "64", "64", "64", "-t", "5", "-d", str(where), "--memory", "1MiB", "--quiet"])
@@ -185,7 +187,7 @@ def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(
 
 
 def test_a_disk_that_others_fill_meanwhile_does_not_stop_a_run(small_disk: Path) -> None:
-    """Checks that a run needs no more disk space after its files are allocated, except for one page per commit."""
+    """Checks that a run with allocated files needs no further disk space, except for one page per commit."""
     where = small_disk / "run.oc"
     simulation = oc.Simulation(
         oc.stencils.heat(ndim=3), shape=(32, 32, 32), dtype="float32", directory=where, memory="512KiB"

@@ -76,8 +76,8 @@ def start(stencil: Stencil, shape: tuple[int, ...], seed: int = 1) -> State:
 
 
 def states(stencil: Stencil, first: State, text: str, steps: int) -> list[State]:
-    """Return the states that the oracle computes, one for each step. As in a run, the rim of the previous values in z
-    and y first gets the newest values."""
+    """Return the states that the oracle computes, one for each step. At the start, the newest values replace the rim of
+    the previous values in z and y, as in a run."""
     boundary = boundary_on_grid(as_boundary(text), stencil.ndim)
     shape = grid_shape(next(iter(first.values())).shape)
     found = [{name: values.reshape(shape) for name, values in first.items()}]
@@ -103,8 +103,8 @@ def make(path: Path, stencil: Stencil, first: State, **options: Any) -> oc.Simul
 def test_whole_states_have_the_bits_of_the_oracle(
     name: str, boundary: str, plan: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Checks that the newest and the previous values of each state have the bits of the oracle, with stencils of one
-    and several stages. Later calls of `run` continue the history."""
+    """Checks stencils of one and several stages. The newest and the previous values of each state must have the bits of
+    the oracle. Later calls of `run` continue the history."""
     stencil = find(name)
     first = start(stencil, {3: (23, 29, 21), 2: (33, 31), 1: (57,)}[stencil.ndim])
     sim = make(tmp_path / "run.oc", stencil, first, boundary=boundary, **plan)
@@ -197,7 +197,8 @@ def test_wrong_histories_are_refused(history: Any, text: str, tmp_path: Path) ->
 
 
 def test_a_history_keeps_its_kind(tmp_path: Path) -> None:
-    """Checks that the kind of a history cannot change: its states either all have previous values, or all lack them."""
+    """Checks that the kind of a history cannot change. Either all states of a history have previous values, or no state
+    has them."""
     stencil = find("acoustic2")
     sim = make(tmp_path / "run.oc", stencil, start(stencil, (12, 14, 16)))
     sim.run(2, progress="none", history=oc.History(2, recompute=True))

@@ -1,4 +1,5 @@
-"""Check the backend of xarray: the same bits, reads only when values are needed, one generation, and refusals."""
+"""Check the backend of xarray. It must give the bits of the run, read only necessary values, never mix generations, and
+refuse wrong input."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -133,8 +134,8 @@ def test_names_of_axes_and_missing_runs_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_without_spacing_has_the_numbers_of_its_cells(tmp_path: Path) -> None:
-    """Checks what the documents say about a run without spacing: the backend `outcrop` of xarray shows the numbers of
-    the cells as coordinates, and other Zarr programs show no coordinates."""
+    """Checks what the documents say about a run without spacing. The backend `outcrop` of xarray shows the numbers of
+    the cells as coordinates. Other Zarr programs show no coordinates."""
     sim = oc.Simulation("heat2", (4, 5, 6), directory=tmp_path / "run.oc", memory="1MiB")
     sim["u"] = (u := np.random.default_rng(4).random((4, 5, 6), "float32"))
     data = opened(sim)

@@ -25,8 +25,8 @@ def make_run(places: list[Path], shape: tuple[int, int, int], dtype: str = "floa
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_zarr_reads_the_same_bits(tmp_path: Path, shape: tuple[int, int, int], dtype: str) -> None:
-    """Checks that an array that zarr reads does not contain the padding of rows, planes and records, for irregular
-    sizes and a single cell.
+    """Checks arrays with irregular sizes and with a single cell. The values that zarr reads must not contain the
+    padding of rows, planes and records.
     """
     values = make_run([tmp_path / "run.oc"], shape, dtype)
     group = zarr.open_group(str(tmp_path / "run.oc"), mode="r")

@@ -78,7 +78,7 @@ struct BoundPlan {
   const PlanSummary &summary() const { return placed->plan().summary(); }
 };
 
-// An operation, and the memory that the operation uses. The destructor destroys the operation before the memory.
+// An operation and its memory. The destructor destroys the operation before the memory.
 class BoundRequest {
  public:
   BoundRequest(std::list<Buffer> memory, Operation operation)
@@ -100,7 +100,7 @@ class BoundRequest {
 };
 
 // Converts data about the machine from Python to MachineSources. The Python object must exist until the plan is made,
-// because the core reads distances from this object later.
+// because the core reads distances from this object while it makes the plan.
 MachineSources to_sources(nb::handle python) {
   MachineSources sources;
   sources.node_text = get<std::string>(python, "node_text");
@@ -113,8 +113,8 @@ MachineSources to_sources(nb::handle python) {
   return sources;
 }
 
-// All ranks must call this function. Makes a plan. Calls the Python function `find_machine` once, with the settings
-// that all ranks have agreed on.
+// All ranks must call this function. Makes a plan. Calls the Python function `find_machine` once. Its argument has the
+// settings that all ranks have agreed on.
 std::unique_ptr<BoundPlan> make_plan(std::uintptr_t transport, Variables variables, Texts arguments, Texts hints,
                                      Texts environment, std::string problem, nb::handle find_machine) {
   auto made = std::make_unique<BoundPlan>();
@@ -205,8 +205,8 @@ Timing move(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::s
                           [&](const auto &spans) { return (file.value.*Move)(spans, base, problem); });
 }
 
-// Writes or reads each contiguous run of bytes of a rank with one system call, without aggregation. The benchmark
-// compares aggregation with these calls.
+// Writes or reads the bytes of a rank without aggregation: one system call for each contiguous run of bytes. The
+// benchmark compares aggregation with these calls.
 class PlainRuns {
  public:
   PlainRuns(const std::string &path, Variables variables, bool writable)
@@ -411,7 +411,8 @@ Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &
     const nb::gil_scoped_release release;
     placed.placement = act(placed.machine, list);
   }
-  // The function `distances` uses a Python object that may be destroyed, so later code must not call the function.
+  // The function `distances` uses a Python object. Later this object may no longer exist, so later code must not call
+  // the function.
   placed.machine.distances = nullptr;
   return placed;
 }
@@ -543,9 +544,9 @@ void bind_settings(nb::module_ &module) {
   module.def("setting_rows", &setting_rows);
 }
 
-// Parses the text that describes a node. Returns a list of tiers, and the latency and write rate of the target. Each
-// tier is a tuple: name, latency, rate of filling, rate of emptying, persistence, holds_files, room and origin. If the
-// text has no target, the second value is None.
+// Parses the text that describes a node. Returns two values: a list of tiers, and a pair with the latency and the write
+// rate of the target. Each tier is a tuple: name, latency, rate of filling, rate of emptying, persistence, holds_files,
+// room and origin. If the text has no target, the second value is None.
 nb::tuple parse_node_of(const std::string &text, const std::string &file) {
   const NodeDescription node = parse_node(text, file);
   nb::list tiers;

@@ -1,4 +1,4 @@
-"""Tests of aggregation under mpirun run this program on each rank: `python aggregate_ranks.py WHAT FOLDER [SEED]`."""
+"""The program of tests of aggregation under mpirun. Each rank runs `aggregate_ranks.py WHAT FOLDER [SEED]`."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def own_error(folder: Path) -> None:
             file.write([values])
     except ValueError as error:
         print(f"left by {error!r}", flush=True)
-        # After the exception, mpi4py ends all ranks, and the launcher may lose output that it has not read yet. So wait
-        # before the exception is raised again.
+        # After the exception, mpi4py ends all ranks. The launcher may then lose output that it has not read yet. So
+        # wait some time before the exception is raised again.
         time.sleep(SECONDS_TO_BE_HEARD)
         raise
 
@@ -187,7 +187,8 @@ def killed(folder: Path, whom: str) -> None:
     """Write one step, and kill a rank during the next step. Each other rank gets an error, and writes this error to a
     file.
     """
-    # MPICH's mpirun sends this signal to all ranks after a rank was killed. By default, the signal ends a process.
+    # MPICH's mpirun sends SIGUSR1 to all ranks after a rank was killed. By default, a process ends when it gets this
+    # signal.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]

@@ -1,8 +1,8 @@
 """Random patterns of access for tests of aggregation. For each byte of memory, a pattern gives its place in the file.
 
 Ranks with the same seed make the same pattern. Each byte of the file belongs to at most one rank. A pattern has a list
-of variables for each rank. The bytes of a variable are contiguous ranges in any order, one block in each record, or a
-part of an array with three axes. Some ranks have variables without bytes.
+of variables for each rank. There are three kinds of variables: contiguous ranges of bytes in any order, one block in
+each record, or a part of an array with three axes. Some ranks have variables without bytes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def pattern(seed: int, ranks: int) -> list[list[Variable]]:
 
 
 def expected(variables: list[list[Variable]], seed: int) -> NDArray[np.uint8]:
-    """Return the bytes of the file after one step, up to the last written byte. Holes are zeros."""
+    """Return the bytes of the file after one step. The result ends with the last written byte. Holes are zeros."""
     places = [one.places for mine in variables for one in mine]
     whole = np.zeros(max((int(each.max()) + 1 for each in places if len(each)), default=0), np.uint8)
     for rank, mine in enumerate(variables):

@@ -22,8 +22,8 @@ GIB = 2**30
 
 @pytest.mark.parametrize("seed", range(12))
 def test_files_are_what_numpy_would_write(tmp_path: Path, seed: int) -> None:
-    """Check that contiguous ranges, records and subarrays are written correctly with small buffers, at several bases.
-    When they are read back into other arrays, their values must be the same.
+    """Check that contiguous ranges, records and subarrays are written correctly with small buffers, at several bases. A
+    read into other arrays must return the same values.
     """
     mine = pattern(seed, 1)[0]
     plan = agg.declare(None, [one.extents for one in mine], target=tmp_path, buffer=4096, buffers=2 + seed % 3)
@@ -65,8 +65,8 @@ def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
 
 
 def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
-    """Check a request that has not ended when the program deletes its last references to the request and to the array.
-    The library must keep the array until its bytes are written.
+    """Check a request whose last reference the program deletes before the request has ended. The program also deletes
+    the last reference to the array. The library must keep the array until its bytes are written.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -160,8 +160,8 @@ def test_extents_say_what_they_are() -> None:
 
 
 def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
-    """Check that the error for overlapping extents names a byte that two extents contain. A plan for reading may have
-    overlaps, and cannot write.
+    """Check that the error for overlapping extents names a byte that two extents contain. A plan for reading can have
+    overlaps, but it cannot write.
     """
     twice = [agg.contiguous(0, 100), agg.contiguous(99, 10)]
     with pytest.raises(InputError, match=r"overlap at byte 99 .* rank 0"):
@@ -218,8 +218,8 @@ def one() -> list[agg.Extent]:
 
 
 def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
-    """Check the text of explain(). The text must give the rank, the tier and the predicted seconds, and after a step
-    also the measured seconds.
+    """Check the text of explain(). The text must give the rank, the tier and the predicted seconds. After a step, it
+    must also give the measured seconds.
     """
     nbytes = 2**22
     plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB", own_run_bytes=0)
@@ -281,8 +281,8 @@ with agg.create("full", plan, way="buffered") as file:
 
 
 def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> None:
-    """Check the use of a file after its plan is closed. Calls that need the plan raise an error, because ranks can no
-    longer transfer bytes. A file that is already closed may be closed again.
+    """Check the use of a file after its plan is closed. Without the plan, ranks cannot transfer bytes. So calls that
+    need the plan raise an error. It is no error to close a file again.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "closed", plan) as closed:
@@ -344,8 +344,9 @@ def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_left_by_an_exception_is_closed(tmp_path: Path) -> None:
-    """Check that a staged step is copied to the file, and the file is closed, if an exception ends the `with` block of
-    the file."""
+    """Check the case that an exception ends the `with` block of a file. The staged step must be copied to the file, and
+    the file must be closed.
+    """
     plan, values = one_array(tmp_path)
     (tmp_path / "stage").mkdir()
     with pytest.raises(ValueError, match="mine"), agg.create(tmp_path / "file", plan, stage=tmp_path / "stage") as file:

@@ -76,8 +76,8 @@ def test_ladder_of_capacities(room: tuple[int, int, int], tier: str) -> None:
 
 
 def test_no_room_is_one_line() -> None:
-    """Check the error for buffers that need more memory than any tier has. The error names this memory and a remedy, in
-    one line.
+    """Check the error if no tier has enough memory for the buffers. The error names the memory that the buffers need
+    and a remedy, in one line.
     """
     with pytest.raises(InputError, match=r"buffers of 2 x 128 MiB .* room for 0 .* give smaller buffers"):
         place(machine((0, 0, 255 * MB)), BYTES, 1, OPTIONS)
@@ -94,8 +94,8 @@ def test_persistence_and_tier_are_filters() -> None:
 
 
 def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
-    """Check that a node with four network cards gets four aggregators. A number of aggregators that the user gives is
-    not changed.
+    """Check that a node with four network cards gets four aggregators. If the user gives the number of aggregators,
+    this number is used.
     """
     ranks, domains = 32, 16
     tallies = Tallies.of(
@@ -116,8 +116,9 @@ def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
 
 
 def test_local_targets_and_shared_memory_change_the_prediction() -> None:
-    """Check that the predicted time is shorter with a device in each node than with a shared device. One message from
-    each node must also be faster than one message from each rank, unless the shared memory of the node is slow.
+    """Check that the predicted time is shorter if each node has its own device than if all nodes share a device. One
+    message from each node must also be faster than one message from each rank, unless the shared memory of the nodes is
+    slow.
     """
     four = np.repeat(np.arange(4), 4)
     tallies = Tallies.of(np.zeros(16), np.arange(16), np.full(16, 4 * MB))
@@ -135,14 +136,16 @@ def test_local_targets_and_shared_memory_change_the_prediction() -> None:
 
 
 def test_distances_of_the_wrong_length_are_refused() -> None:
-    """Check that the core refuses distances with fewer values than nodes. It must not read beyond these values."""
+    """Check that the core refuses distances that have fewer values than there are nodes. The core must not read beyond
+    these values.
+    """
     wrong = Machine(np.arange(4), TableDistances(np.zeros((4, 3))), np.ones(4), TIERS, np.full((4, 3), GB))
     with pytest.raises(InputError, match="node 0 has distances to 3 nodes; there are 4"):
         place(wrong, BYTES, 1, OPTIONS)
 
 
 def test_errors_of_distances_come_out() -> None:
-    """Check that the caller gets an exception of a provider of distances."""
+    """A provider of distances raises an exception. Check that the caller gets this exception."""
 
     class Broken:
         def row(self, node: int) -> np.ndarray:
@@ -153,7 +156,8 @@ def test_errors_of_distances_come_out() -> None:
 
 
 def test_settings_come_from_arguments_hints_and_environment() -> None:
-    """Check that a setting has the value of the first source that gives a value, and that its origin names this source.
+    """Check that the first source that has a setting determines its value, and that the origin of the setting names
+    this source.
     """
     settings = read_settings(
         {"tier": "hbm", "buffer": None},

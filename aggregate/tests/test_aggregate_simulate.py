@@ -1,4 +1,4 @@
-"""These tests compare simulated patterns with lists that give the rank of each byte. They also check the
+"""These tests compare simulated patterns with lists of bytes, which contain the rank of each byte. They also check the
 command `outcrop agg simulate` and its table.
 """
 
@@ -93,7 +93,8 @@ def check(pattern: Pattern, owners: np.ndarray, domains: int) -> None:
 def test_s3d_is_what_a_grid_is(
     along: tuple[int, int, int], cells: tuple[int, int, int], components: int, domains: int
 ) -> None:
-    """Check that the tallies of S3D equal the tallies of a grid that is filled rank by rank, for any number of domains.
+    """Fill a grid rank by rank. Check that the tallies of S3D equal the tallies of this grid, for any number of
+    domains.
     """
     pattern = S3d(along, cells, components)
     check(pattern, owners_of_s3d(pattern), domains)
@@ -120,8 +121,8 @@ def test_workloads_have_the_size_that_is_asked_for() -> None:
 
 
 def test_large_domains_begin_at_whole_mebibytes() -> None:
-    """Check that large domains begin at multiples of 1 MiB, like stripes of file systems. So no two aggregators write
-    to the same stripe.
+    """Check that large domains begin at multiples of 1 MiB. Stripes of file systems also begin there. So no two
+    aggregators write to the same stripe.
     """
     (pattern,) = make_patterns("s3d", 64)
     tallies, count = tally(pattern, 8)
@@ -154,8 +155,8 @@ def declared(text: str) -> NodeTiers:
 
 
 def test_the_chosen_placement_is_never_later_than_round_robin_of_as_many() -> None:
-    """Check that the chosen placement is not slower than round robin, for every topology and workload. Each placement
-    must collect the bytes of all ranks.
+    """Check the chosen placement for several topologies and workloads. Its sum of costs must not be higher than with
+    round robin, and it must be faster than ROMIO's placement. Each placement must collect the bytes of all ranks.
     """
     for topology in ("torus", "dragonfly:2x4", "fat-tree:4x4"):
         on = scenario(topology, 32, 8)
@@ -191,7 +192,7 @@ def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that buffers go to DRAM if they do not fit into HBM, on a simulated machine that hwloc describes."""
+    """Simulate a machine that hwloc describes. Check that buffers go to DRAM if they do not fit into HBM."""
     if not _core.has_hwloc():
         pytest.skip("built without hwloc")
     text = machine(Node(64 << 30, "", 90_000, 90_000, 100), Node(1 << 30, "HBM", 200_000, 200_000, 130))

@@ -86,8 +86,8 @@ def test_own_runs_have_their_buffers_on_the_tier_asked_for(tmp_path: Path) -> No
 
 
 def test_a_tier_that_is_not_here_is_left_out(tmp_path: Path) -> None:
-    """Check a machine file with a tier that does not exist. explain() must say why the tier is not used, and a request
-    for the tier must raise an error.
+    """Check a machine file with a tier that does not exist. explain() must say why the tier is not used. If the user
+    asks for the tier, declare() must raise an error.
     """
     gone = table("fast", "nvme", 9e12, "1GiB", f'directory = "{tmp_path / "gone"}"')
     machine = machine_file(tmp_path, table("dram", "dram", 9e9, "1GiB"), gone)
@@ -108,8 +108,8 @@ def test_machine_files_are_refused_with_their_line(tmp_path: Path) -> None:
 
 
 def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) -> None:
-    """Check the text that describes the tiers of this machine. After the text is parsed, the tiers must still have the
-    same names, free bytes and figures.
+    """Check the text that describes the tiers of this machine. The parsed text must give the same names, free bytes and
+    figures as the tiers.
     """
     tiers = [tier for tier in find_tiers() if tier.free_bytes and tier.kind != "pfs"]
     listed, _ = _aggregate.parse_node(machine_text(tiers, tmp_path), "machine")
@@ -150,8 +150,8 @@ def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Pat
     ],
 )
 def test_steps_are_staged_where_the_model_says_so(tmp_path: Path, habits: dict[str, Any], is_staged: bool) -> None:
-    """Check that steps are staged only if staging is predicted to be faster for the given use of the steps. The file
-    must have all bytes in both cases. explain() must describe both cases, with measured times.
+    """Check that steps are staged only if the predicted time with a stage is shorter for the given use of the steps.
+    The file must have all bytes, with and without a stage. explain() must describe both cases, with measured times.
     """
     plan, values = plan_of(tmp_path, staged_machine(tmp_path))
     file = written(plan, values, tmp_path / "file", **{"durable": True, "stage": "auto", **habits})
@@ -203,8 +203,8 @@ os._exit(9)
 
 
 def test_what_a_killed_run_has_staged_is_found_by_the_next_whatever_it_decides(tmp_path: Path) -> None:
-    """Check that the next run finds the step that a killed run has staged, even if the next run decides not to stage
-    its own steps.
+    """A run is killed after it has staged a step. Check that the next run finds this step, even if the next run does
+    not stage its own steps.
     """
     machine = staged_machine(tmp_path)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(machine)], timeout=60)

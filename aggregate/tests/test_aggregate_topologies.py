@@ -38,7 +38,9 @@ def connect(pairs: list[tuple[object, object]]) -> dict[object, set[object]]:
 
 @pytest.mark.parametrize("shape", [(7,), (2, 5), (3, 4, 5), (2, 2, 2, 3)])
 def test_torus(shape: tuple[int, ...]) -> None:
-    """Check that the distances in a torus with any number of axes equal the shortest paths in a graph of the links."""
+    """Check the distances in a torus with any number of axes. They must equal the lengths of the shortest paths in a
+    graph of the links.
+    """
     nodes = list(np.ndindex(*shape))
     pairs = [
         (
@@ -64,7 +66,9 @@ def test_torus_has_gateways_all_over() -> None:
 
 
 def test_fat_tree() -> None:
-    """Check that the distances in a fat tree equal the shortest paths in a graph of nodes, leaves, pods and the top."""
+    """Check that the distances in a fat tree equal the lengths of the shortest paths in a graph of nodes, leaves, pods
+    and the top.
+    """
     topology = make_topology("fat-tree:2x3", 14, 1)
     pairs: list[tuple[object, object]] = []
     for node in range(14):
@@ -210,7 +214,7 @@ def test_slurm_by_scontrol() -> None:
 
 
 def test_pmix_coordinates() -> None:
-    """Check that PMIx coordinates are used as the path from the top of the tree to a node."""
+    """Check that the coordinates of PMIx become the path of a node, from the top of the tree down."""
     around = Surroundings([Facts("abc"[i], pmix=PmixAnswer("", one)) for i, one in enumerate([(0, 1), (0, 1), (1, 1)])])
     assert rows(around, "PMIx") == [[0, 2, 6], [2, 0, 6], [6, 6, 0]]
 
@@ -243,9 +247,7 @@ def test_ping_pong_is_asked_before_giving_up() -> None:
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 13])
 def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
-    """Check that node b has the partner a if node a has the partner b, in every round. So nodes cannot block each
-    other.
-    """
+    """Check that two partners have each other as the partner, in every round. So nodes cannot block each other."""
     met = [list(partners(own, nodes)) for own in range(nodes)]
     for own, others in enumerate(met):
         assert sorted(one for one in others if one is not None) == [node for node in range(nodes) if node != own]

@@ -26,9 +26,9 @@ def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environm
 
 @pytest.mark.parametrize(("ranks", "seeds"), [(1, (0, 4)), (3, (10, 18)), (4, (20, 28)), (16, (30, 33))])
 def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tuple[int, int]) -> None:
-    """Check random patterns that are written in three steps and read back, with several numbers of aggregators. The
-    first step is complete before the other two steps begin. These two steps are transferred at the same time, and one
-    of them begins at 5 GiB.
+    """Write random patterns in three steps and read them back, with several numbers of aggregators. The first step is
+    complete before the other two steps begin. The other two steps are transferred at the same time. One of them begins
+    at 5 GiB.
     """
     ranks_do(ranks, "patterns", tmp_path, *seeds)
 
@@ -73,9 +73,7 @@ def test_overlaps_name_both_ranks(tmp_path: Path) -> None:
 
 
 def test_what_one_rank_declares_wrong_is_raised_on_all(tmp_path: Path) -> None:
-    """Check that all ranks get an error, and that no rank waits forever, if one rank declares wrong extents or
-    settings.
-    """
+    """If one rank declares wrong extents or settings, all ranks must get an error, and no rank must wait forever."""
     lines = ranks_do(3, "wrong_extents", tmp_path)
     assert len(lines) == 3
     assert "rank 2: variable u" in lines[0] and "different settings" in lines[1] and "tape" in lines[2]
@@ -94,7 +92,9 @@ def test_a_full_disk_is_told_to_all(tmp_path: Path) -> None:
 
 
 def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
-    """Check that a rank does not wait for the other ranks if its program raises an exception while a file is open."""
+    """The program of one rank raises an exception while a file is open. Check that this rank does not wait for the
+    other ranks.
+    """
     program = [sys.executable, "-m", "mpi4py", str(PROGRAM), "own_error", str(tmp_path)]
     done = mpirun(3, *program, seconds=60)
     assert done.returncode != 0

@@ -63,8 +63,8 @@ def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Pa
 
 
 def test_no_byte_of_another_turn_is_taken_for_right() -> None:
-    """Check that the comparison finds every wrong byte. For this, each expected byte must differ from the byte that was
-    expected at its place in the previous turn. It must also differ from the byte that is in memory before the read.
+    """Check that the comparison finds every wrong byte. At each place, the expected byte must differ from the byte that
+    was expected in the previous turn. It must also differ from the byte that is in memory before the read.
     """
     contents = Contents(make_kernel("hacc-aos", 2, 1, 1000), 1)
     before = contents.stamped(7).copy()
@@ -170,8 +170,8 @@ def test_medians_are_compared_with_the_fastest_other_way() -> None:
 
 
 def test_programs_that_took_turns_make_one_table() -> None:
-    """Check that one table has the figures of all ways, which several programs have measured. If another way is faster
-    than Outcrop, a remark names this way, and says how much of Outcrop's time storage and copying take.
+    """Check that one table has the figures of all ways, even if several programs have measured the ways. If another way
+    is faster than Outcrop, a remark names this way, and says how much of Outcrop's time storage and copying take.
     """
     slow = record("outcrop", "read-cold", 2.0, cached=0.5, seconds=2.0, seconds_storage=1.8, seconds_copying=0.4)
     first = program(("outcrop",), [slow, record("outcrop", "write", 1.0)])
@@ -242,7 +242,7 @@ def test_workloads_have_the_names_of_simulations() -> None:
 
 
 def test_numbers_of_ranks() -> None:
-    """Check that the numbers of ranks in a list are separated by commas. The default list has three numbers."""
+    """Check that a list of numbers of ranks is parsed. Commas separate the numbers. The default has three numbers."""
     assert ranks_of("2,16") == (2, 16) and ranks_of(None) == (4, 8, 16)
 
 

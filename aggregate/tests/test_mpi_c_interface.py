@@ -138,8 +138,8 @@ def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_p
 
 
 def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix: Path, tmp_path: Path) -> None:
-    """Check that all ranks get an error, and that no rank waits forever, if only one rank has an environment variable
-    with a setting. A launcher may cause this.
+    """With some launchers, only one rank may have an environment variable with a setting. Check that all ranks then get
+    an error, and that no rank waits forever.
     """
     program = str(tmp_path / "c_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", program)
@@ -239,7 +239,7 @@ def test_c_and_python_place_alike(
 
 
 def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path: Path) -> None:
-    """Check a C program without a machine file. The text of the plan must say that the memory was measured, and that
+    """Check a C program without a machine file. The text of explain() must say that the memory was measured, and that
     the figures of the target are assumed. If a given machine file is missing, all ranks must get an error.
     """
     done = mpirun(2, placed_program, str(tmp_path / "file"), "100", "1000")

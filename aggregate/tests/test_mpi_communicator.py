@@ -55,7 +55,9 @@ def times_of(cache: Path) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class FirstRun:
-    """A run with an empty cache: its cache, the times of the files there after the run, and the output of the run."""
+    """A run that began with an empty cache. `times` has the times of the files in the cache after the run, and `text`
+    is the output of the run.
+    """
 
     cache: Path
     times: dict[str, int]
@@ -147,8 +149,8 @@ def runs_here() -> str:
 
 
 def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
-    """Check that headers of another MPI are refused, because a transport that is compiled with these headers would
-    crash. The error must name both MPIs and the compiler wrapper that has found the headers.
+    """Check that headers of another MPI are refused. If a transport were compiled with these headers, it would crash.
+    The error must name both MPIs and the compiler wrapper that has found the headers.
     """
     own = runs_here()
     wrapper = fake_mpicc(tmp_path, OTHERS[own])
@@ -159,8 +161,9 @@ def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
 
 
 def test_headers_that_fit_are_found_behind_those_that_do_not(first_run: FirstRun, tmp_path: Path) -> None:
-    """Check that the right headers are found in another place if MPICC names a wrong compiler. A transport in the cache
-    that was compiled with the same headers is used."""
+    """Check that the right headers are found in another place if MPICC names a wrong compiler. If the cache has a
+    transport that was compiled with these headers, this transport is used.
+    """
     wrapper = fake_mpicc(tmp_path, OTHERS[runs_here()])
     environment = {"MPICC": wrapper, "XDG_CACHE_HOME": str(first_run.cache)}
     done = run_ranks(1, EVERY_RANK, environment=environment)

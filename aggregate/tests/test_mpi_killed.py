@@ -27,7 +27,9 @@ def kill_one(folder: Path, whom: str, **environment: str) -> subprocess.Complete
 
 
 def first_step_is_whole(folder: Path) -> None:
-    """Check that the file contains the whole first step, whose write had returned before the rank was killed."""
+    """Check that the file contains the whole first step. The write of this step had returned before the rank was
+    killed.
+    """
     found = np.fromfile(folder / "file", np.uint8, RANKS * NBYTES * PIECES).reshape(PIECES, RANKS, NBYTES)
     assert (found == np.arange(1, RANKS + 1)[None, :, None]).all()
 
@@ -35,16 +37,16 @@ def first_step_is_whole(folder: Path) -> None:
 @pytest.mark.parametrize("on_node", [RANKS, 2])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) -> None:
-    """Check that the other ranks end after one rank is killed. They end by an error that names the killed rank, or
-    because mpirun ends them. The ranks are on one node or on several nodes.
+    """Kill one rank, and check that the other ranks end. The ranks are on one node or on several nodes. A rank ends
+    because of an error, or because mpirun ends it.
     """
     kill_one(tmp_path, whom, RANKS_ON_NODE=str(on_node))
     first_step_is_whole(tmp_path)
 
 
 def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a launcher that does not end the other ranks after a rank is killed. An option of MPICH's mpirun has this
-    effect."""
+    """Use a launcher that lets the other ranks continue after a rank was killed. MPICH's mpirun has an option for this.
+    """
     command = launcher()[:-1]
     shown = subprocess.run([command[0], "--version"], capture_output=True, text=True).stdout
     if "HYDRA" not in shown:
@@ -72,8 +74,8 @@ def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
 def test_ranks_notice_by_themselves_who_has_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """Check that all ranks of a node get an error that names the killed rank, even if mpirun does not end the ranks
-    after a kill.
+    """The launcher lets the other ranks continue after a rank was killed. Check that all these ranks, which are on one
+    node, get an error that names the killed rank.
     """
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom)
@@ -88,8 +90,8 @@ def test_ranks_notice_by_themselves_who_has_been_killed(
 @pytest.mark.parametrize("how", ["stopped", "asleep"])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_stuck_rank_does_not_keep_the_others(tmp_path: Path, whom: str, how: str, on_node: int) -> None:
-    """Check that ranks do not wait forever for a rank that is stopped or sleeps. This rank is alive, so only the
-    setting seconds_most ends the waiting of the other ranks.
+    """Check that ranks do not wait forever for a rank that is stopped or sleeps. Such a rank is alive. So the other
+    ranks stop waiting only because of the setting seconds_most.
     """
     environment = {"RANKS_ON_NODE": str(on_node), "OUTCROP_AGG_SECONDS_MOST": "2"}
     done = mpirun(

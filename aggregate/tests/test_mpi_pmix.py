@@ -105,8 +105,8 @@ def around(*coordinates: tuple[int, ...]) -> Surroundings:
 
 
 def test_coordinates_of_all_nodes_become_distances() -> None:
-    """Check that the first coordinate is the top of the path in the tree. If a node has no coordinates, the reason is
-    reported, and the next provider gives the distances.
+    """Check that the first coordinate is the top of the path in the tree. If one node has no coordinates, the result
+    has the reason, and the next provider gives the distances.
     """
     found = find_distances(around((0, 1), (0, 1), (0, 2), (5, 1)))
     assert found.provider == "PMIx"

@@ -20,8 +20,8 @@ def test_the_transport_keeps_the_contract(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_fetched_messages_keep_the_contract(ranks: int) -> None:
-    """Check one-sided messages with the same test cases. If MPI windows do not work, the transport must notice this and
-    send ordinary messages.
+    """Check one-sided messages with the same test cases. If windows of this MPI do not work, the transport must notice
+    the failure, and send ordinary messages.
     """
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_one_sided_test"))
@@ -29,8 +29,8 @@ def test_fetched_messages_keep_the_contract(ranks: int) -> None:
 
 
 def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
-    """Check that the program ends if a call of MPI never returns. The last line of its output must name the setting
-    that the user should leave out.
+    """Check that the program ends if a call of MPI never returns. The last line of its output must say which setting
+    the user should leave out.
     """
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "hang", seconds=60)

@@ -46,8 +46,8 @@ def grid_shape(shape: Shape) -> GridShape:
 
 
 def x_first(values: Sequence[T], names: Sequence[str]) -> tuple[T, ...]:
-    """Return one value for each of a grid's own axes in the order in which users read sizes: x first. `names` are the
-    names of the axes. Outcrop's axes end with x. Axes with Devito's names keep Devito's order, which begins with x."""
+    """Return the values of a grid's own axes in the order in which sizes are printed: x first. `names` are the names of
+    the axes. Outcrop's axes end with x. Axes with Devito's names keep Devito's order, which begins with x."""
     return tuple(reversed(values)) if tuple(names) == NAMES[len(values)] else tuple(values)
 
 

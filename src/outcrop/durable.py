@@ -47,8 +47,8 @@ other process then only checks whether the directory is in use."""
 
 
 class System:
-    """The system calls that this module uses. They have the same signatures as in `os`. Names are relative to the
-    descriptor `dir_fd`."""
+    """The system calls that this module uses. The functions have the same signatures as in `os`. Names are relative to
+    the descriptor `dir_fd`."""
 
     open = staticmethod(os.open)
     close = staticmethod(os.close)
@@ -77,8 +77,9 @@ SYSTEM = System()
 
 
 class Directory:
-    """An open directory. `path` is the path that the user gave. Messages contain this path, and `is_here` checks it.
-    Names are relative to the directory, with "/" between folders. Each OSError contains the whole path."""
+    """An open directory. `path` is the path that the user gave. Messages contain this path. `is_here` says whether the
+    path still leads to the directory. Names are relative to the directory, with "/" between folders. Each OSError
+    contains the whole path."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path, self.handle = path, handle
@@ -203,7 +204,7 @@ class Directory:
                 raise
 
     def create_whole(self, name: str, content: bytes, size: int) -> None:
-        """Make a durable file. This function works like `create`, but the file gets its name only when it is complete.
+        """Make a durable file. Unlike `create`, this function gives the file its name only when the file is complete.
         Raises FileExistsError if the name is taken."""
         beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # no other process uses this name
         self.create(beside, content, size=size, flush=True)
@@ -357,8 +358,8 @@ class Directory:
                 assert part not in ("", ".", ".."), name
                 with self._named(name):
                     inner = self._system.open(part, _FOLDER | _INSIDE, dir_fd=handle)
-                # Change `handle` before the close. In the opposite order, a Ctrl-C between the two statements would
-                # cause the cleanup to close a descriptor twice.
+                # Change `handle` before the close. If the close came first, a Ctrl-C between the two statements would
+                # make the cleanup close a descriptor twice.
                 outer, handle = handle, inner
                 if outer != self.handle:
                     self._system.close(outer)
@@ -378,7 +379,7 @@ class Directory:
 
 
 def flush_parents(path: Path) -> None:
-    """Make the names of all parents of a directory durable. Other processes may have made some of the parents. The
+    """Make the names of all parents of a directory durable. Other processes can have made some of the parents. The
     function skips folders that this user cannot read and folders that the file system cannot flush. Raises OSError."""
     for parent in path.absolute().parents:
         try:

@@ -29,8 +29,8 @@ class InputError(OutcropError):
 
 
 class WrongTypeError(InputError, TypeError):
-    """A Python program uses an object or an argument in a way that is not possible, such as an unknown keyword. This
-    error is also a TypeError, because Python, SymPy and NumPy expect a TypeError in these cases."""
+    """A Python program uses a wrong kind of object or argument, such as an unknown keyword. This error is also a
+    TypeError, because Python, SymPy and NumPy expect a TypeError in these cases."""
 
 
 class BudgetError(InputError):
@@ -76,8 +76,8 @@ def without_mpi(error: Exception) -> InputError:
 
 
 def shown(value: object, max_length: int = 120) -> str:
-    """Return a user's value on one line, for messages: its `repr`, or TOML if a command of the command line runs. If
-    the text is longer than `max_length`, its middle is omitted.
+    """Return a user's value on one line, for messages. A Python program gets the `repr` of the value, and a command
+    gets TOML. If the text is longer than `max_length`, its middle is omitted.
     """
     try:
         text = " ".join((_in_toml(value) if _is_command else repr(value)).split())
@@ -101,9 +101,9 @@ def _in_toml(value: object) -> str:
 
 
 def by_caller(command: str, python: str) -> str:
-    """Return the words for the caller of Outcrop: `command` if a command of the command line runs, and `python` in a
-    Python program. A message that names an option uses this function: by_caller("--force", "force=True"). Options
-    without a flag are keys of a TOML file: by_caller("problem.spacing", "spacing=")."""
+    """Return the words that the caller of Outcrop uses: `command` for a command, and `python` for a Python program. A
+    message that names an option uses this function: by_caller("--force", "force=True"). Options without a flag are keys
+    of a TOML file: by_caller("problem.spacing", "spacing=")."""
     return command if _is_command else python
 
 

@@ -3,8 +3,8 @@
 An input file must be a regular file, because the opening of a FIFO could wait forever, and a device can be endless. A
 check that fails raises an InputError with a message of one line.
 
-A command may need a directory for its own files. If the directory is missing, three functions are called in this order.
-`made_directory` calls all three:
+Some commands need a directory for their own files. If the directory is missing, three functions are called in this
+order. `made_directory` calls all three:
 
     require_directory     check that the directory exists or can be made; change nothing
     make_directory        make the directory, after all arguments have been checked
@@ -58,7 +58,7 @@ def as_place(given: object, name: str) -> Path:
 
 def is_there(path: str | os.PathLike[str]) -> bool:
     """Return True if a file, a folder or another object exists at a path. Raises InputError if the system cannot tell.
-    Reasons are a loop of links, a name that is too long, or a folder that this user may not search."""
+    For example, the path has a loop of links, its name is too long, or this user is not allowed to search a folder."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -131,8 +131,8 @@ def nearest_existing(path: Path) -> Path:
 
 
 def require_directory(directory: Path) -> None:
-    """Raise InputError if the directory does not exist and cannot be made. Also raise InputError if it cannot be
-    written. This function changes nothing."""
+    """Raise InputError if the directory does not exist and cannot be made. Also raise InputError if no file can be
+    written in the directory. This function changes nothing."""
     existing = nearest_existing(directory)
     try:
         mode = existing.stat().st_mode
@@ -146,8 +146,8 @@ def require_directory(directory: Path) -> None:
 
 
 def refuse_url(place: Path) -> None:
-    """Raise InputError if a path that does not exist was given as a URL. A run needs a file system, because a pass
-    writes parts of files, and a commit renames a file."""
+    """Raise InputError if the user has given a URL instead of a path. A path that exists is accepted. A run needs a
+    file system, because a pass writes parts of files, and a commit renames a file."""
     missing = place.absolute().parts[len(nearest_existing(place).parts) :]
     if not missing or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:", missing[0]):
         return

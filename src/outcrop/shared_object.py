@@ -82,7 +82,7 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
 
 def _machine() -> list[str]:
     """Return the names of the processor and of the C library. These names are a part of the key, because several
-    machines may share the folder of the cache."""
+    machines can share the folder of the cache."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -134,7 +134,7 @@ def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
     """Return two texts about a compiler. The first text contains the path, the size and the time of the compiler's
-    file. The second text is the version. The version alone is not enough, because the command may be a wrapper script
+    file. The second text is the version. The version alone is not enough, because the command can be a wrapper script
     that changes without a new version."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:

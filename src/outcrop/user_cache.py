@@ -12,9 +12,9 @@ Outcrop makes it again.
 Several processes can write the same file at the same time. Each process writes a whole file under a temporary name,
 flushes the file and renames it.
 
-Measured figures are kept in JSON files, so that each figure is measured only once. The kind of these files is "", so
-these files are in $XDG_CACHE_HOME/outcrop itself. A process that adds figures to a file reads the file and writes it
-again. During this time, the process holds a lock on the folder, so that no process overwrites the figures of another
+Measured figures are kept in JSON files, so that each figure is measured only once. These files have the kind "", so
+they are directly in the folder $XDG_CACHE_HOME/outcrop. A process that adds figures to a file reads the file and writes
+it again. During this time, the process holds a lock on the folder, so that no process overwrites the figures of another
 process.
 """
 

@@ -25,7 +25,7 @@ struct Record {
 
 std::uint32_t checksum_of(const std::string &line) { return crc32c(std::as_bytes(std::span(line))); }
 
-// Returns the text of a record. It has a line of numbers, and a line with the checksum of the first line.
+// Returns the text of a record. The text has a line of numbers, and a line with the checksum of the first line.
 std::string text_of(const Record &record) {
   std::ostringstream line;
   line << record.generation << ' ' << record.attempt;

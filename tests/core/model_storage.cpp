@@ -234,8 +234,8 @@ class ModelFiles final : public Files {
 
 // ---------------------------------------------------------------------------------------------- processes
 
-// Lets the process `next` run, and waits for the next turn of the calling process. Only one thread runs at a time, and
-// only this function lets another thread run.
+// Lets another process run: `next`. Then waits until the calling process has its turn again. Only one thread runs at a
+// time, and only this function lets another thread run.
 void Storage::let_go_on(Process &next) {
   if (next.has_ended || next.number == turn_) return;
   std::unique_lock lock(mutex_);

@@ -3,12 +3,13 @@
 //
 //     a file      has bytes that programs see, and bytes on the device. After a power cut, a sector that was not
 //                 flushed has its old content, its new content, or a content that it had in between. A flush that fails
-//                 may write only some sectors. Later flushes do not write the other sectors.
-//     a folder    has names that programs see, and names on the device. A power cut may lose changes of names that were
-//                 not flushed. It keeps either the first changes (as journals do), or any changes that do not depend on
-//                 a lost change (as POSIX allows).
-//     a process   may be killed before, during or after any operation. At any operation, another process may continue.
-//     an error    may occur in any operation: before the operation, in the middle, or after all of its work.
+//                 can write only some sectors. Later flushes do not write the other sectors.
+//     a folder    has names that programs see, and names on the device. A power cut can lose changes of names that were
+//                 not flushed. Two kinds of changes are kept: the first changes (as journals keep them), or any changes
+//                 that do not depend on a lost change (as POSIX allows).
+//     a process   can be killed before, during or after any operation. At any operation, another process can get its
+//                 turn.
+//     an error    can occur in any operation: before the operation, in the middle, or after all of its work.
 //
 // Mutations are deliberate mistakes in protocols. A test checks that the model detects each of these mistakes.
 #pragma once
@@ -43,7 +44,7 @@ enum class Mutation {
   record_before_data,         ///< the record is flushed before the data to which the record refers
 };
 
-/// The faults that may happen in one call of run().
+/// The faults that can happen in one call of run().
 struct Weather {
   bool power_cuts = false;  ///< true: the power fails; false: processes are killed, and their changes stay
   /// true: a power cut keeps the first changes of names; false: a power cut may keep any changes of names
@@ -111,7 +112,7 @@ class Storage {
     bool is_dead = false, has_ended = false;
   };
 
-  // Begins an operation. Another process may run before the operation, and this process may be killed at the operation.
+  // Begins an operation. Another process can run before the operation, and this process can be killed at the operation.
   // Returns true if the process must be killed after the operation.
   bool begin(Process &process, const char *what, const std::string &path);
   void note(const Process &process, const char *what, const std::string &path) const;

@@ -1,5 +1,5 @@
 // Runs histories of protocols on a model of storage. In a history, each process first recovers the state of earlier
-// processes, and then writes. A process may be killed at any point.
+// processes, and then writes. A process can be killed at any point.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct History {
   std::uint64_t operations = 0;
 };
 
-/// Runs a history of an array. Like a committed array, it has two slots for each tile and two records that are written
-/// alternately.
+/// Runs a history of an array. The array has two slots for each tile, and two records that are written alternately,
+/// like all committed arrays.
 History live_of_slots(std::uint64_t seed, Mutation mutation);
 /// Runs a history in which one or two writers stage steps, drain the steps to a target, and recover staged steps after
 /// a failure.

@@ -1,5 +1,5 @@
-// Runs a small problem on several ranks for tests. Each rank is a thread. It has its own executor, and its own files in
-// memory with the rows of its part.
+// Runs a small problem on several ranks for tests. Each rank is a thread with its own executor, and with its own files
+// in memory for the rows of its part.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ inline float initial_value(std::size_t array, long z, long y, long x) {
   return static_cast<float>(bits >> 40) / static_cast<float>(1 << 23) - 1;
 }
 
-/// Functions that a rank calls with the number of a pass: one before its first write, and one after the pass.
+/// Functions that a rank calls with the number of a pass: `before_write` before the first write of the pass, and
+/// `after_pass` after the pass.
 struct Hooks {
   std::function<void(std::size_t)> before_write, after_pass;
 };

@@ -1,5 +1,5 @@
-// Connects two ends by sockets for tests of links. A relay between the two ends may forward bytes in parts of random
-// length, after random delays, and may damage a byte.
+// Connects two ends by sockets for tests of links. A relay between the two ends can forward bytes in parts of random
+// length, after random delays, and can damage a byte.
 #pragma once
 
 #include <sys/socket.h>
@@ -33,7 +33,7 @@ struct SocketPair {
 class Relay {
  public:
   /// `max_delay` is the maximum delay of a part. If `one_way` is true, only bytes from left to right are delayed. If
-  /// `damaged_byte` is not negative, the byte with this number on its way from left to right is changed.
+  /// `damaged_byte` is not negative, the byte with this number is changed on its way from left to right.
   Relay(unsigned seed, std::chrono::microseconds max_delay, std::int64_t damaged_byte = -1, bool one_way = false) {
     const std::chrono::microseconds back = one_way ? std::chrono::microseconds(0) : max_delay;
     const int left_inside = left_.second.get(), right_inside = right_.first.get();

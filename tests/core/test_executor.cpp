@@ -50,7 +50,7 @@ Grid grid_of(long statics_z) {
 }
 
 // Controls the completion of reads. A plane that only a later slab needs arrives after the update of the current slab
-// has begun. The read of a plane that the current slab needs may take several tries.
+// has begun. The read of a plane that the current slab needs can take several tries.
 struct Gate {
   const Grid grid;
   std::mt19937 random;

@@ -17,7 +17,7 @@
 namespace outcrop {
 namespace {
 
-// Faces of rank 0, whose only link `own` is connected to `other`, the link of rank 1.
+// The faces of rank 0. Rank 0 has only one link, `own`. This link is connected to `other`, the link of rank 1.
 struct Linked {
   std::vector<std::byte> memory = std::vector<std::byte>(100'000);
   SocketPair sockets;
@@ -33,7 +33,7 @@ std::vector<std::byte> message(std::size_t length, unsigned value) {
   return std::vector<std::byte>(length, static_cast<std::byte>(value));
 }
 
-// Several messages may be received into the same rows, one after another. The checksum of each message is verified
+// Several messages can be received into the same rows, one after another. The checksum of each message is verified
 // before the next message overwrites it.
 TEST(Faces, MessagesMayBeReceivedIntoTheSameRows) {
   Linked one;

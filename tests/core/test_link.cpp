@@ -28,7 +28,7 @@ std::vector<std::byte> noise(std::size_t size, unsigned seed) {
   return bytes;
 }
 
-// Returns the message of the error of this type that `work` throws, or "" if it throws no such error.
+// If `work` throws an error of this type, returns the message of the error. Otherwise returns "".
 template <typename Error, typename Work>
 std::string message_of(const Work &work) {
   try {

@@ -1,5 +1,5 @@
 // These tests check mapped files. Each mapped part must show the right bytes of the file. Flushed bytes must be in the
-// file. No instruction that writes cache lines back to memory may change the content of the lines.
+// file. An instruction that writes cache lines back to memory must not change the content of the lines.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

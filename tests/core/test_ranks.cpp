@@ -1,6 +1,6 @@
 // These tests run a problem on several ranks, and compare every bit with the result of one rank. Each rank is a thread,
-// and sockets connect the ranks. The connections may be slow, so that faces arrive late and in parts. The buffers of
-// the sockets may be small, so that a rank can send only if its neighbour receives.
+// and sockets connect the ranks. The connections can be slow, so that faces arrive late and in parts. The buffers of
+// the sockets can be small, so that a rank can send only if its neighbour receives.
 //
 // If a rank fails, all ranks must end with an error.
 #include <gtest/gtest.h>
@@ -82,7 +82,8 @@ struct World {
     }
   }
 
-  // Runs all ranks. Returns the message of the error of each rank, after the name of its type; "" if there is none.
+  // Runs all ranks. Returns a text for each rank: the type and the message of its error, or "" if the rank has no
+  // error.
   std::vector<std::string> run(const std::function<Hooks(std::size_t)> &hooks = [](std::size_t) { return Hooks(); }) {
     std::vector<std::string> errors(ranks.size());
     std::vector<std::thread> threads;
@@ -109,8 +110,8 @@ struct World {
   std::vector<std::unique_ptr<Rank>> ranks;
 };
 
-// The commits of all ranks. Ranks commit after random delays. One rank commits each pass very late: only after all
-// other ranks have begun to read in the next pass.
+// The commits of all ranks. Ranks commit after random delays. In each pass, one rank commits only after all other ranks
+// have begun to read in the next pass.
 class Commits {
  public:
   Commits(World &world, unsigned seed) : world_(world), seed_(seed), ranks_(world.ranks.size()) {}
@@ -340,8 +341,8 @@ TEST(Ranks, KeepTheirFacesUntilTheyAreSent) {
       }
 }
 
-// Transfers of files may bypass the page cache, but only with whole pages. In a frame with rows of a neighbour, the
-// last row of a record is not directly before the end of the record.
+// Transfers of files can bypass the page cache only with whole pages. In a frame with rows of a neighbour, other rows
+// lie between the last row of a record and the end of the record.
 TEST(Ranks, GiveTheSameBitsWithFilesOnDisk) {
   const std::filesystem::path folder = std::filesystem::current_path() / "ranks.tmp";
   std::filesystem::create_directory(folder);
@@ -416,7 +417,8 @@ TEST(Ranks, AllEndWhenTheStorageOfOneFails) {
   }
 }
 
-// Prepares an event, for example an error. The event begins in the kernel call with the number `call` of this rank.
+// Prepares an event, for example an error. The rank starts this event in one of its kernel calls: the call with the
+// number `call`.
 void run_with_event(World &world, std::size_t rank, long call, std::function<void()> event) {
   world.ranks[rank]->data().event_at = call;
   world.ranks[rank]->data().event = std::move(event);

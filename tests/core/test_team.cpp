@@ -85,7 +85,7 @@ TEST(Team, TouchesEveryByteAndNoOther) {
 }
 
 #if defined(__SSE__)
-// The caller's thread may load a library that was compiled with fast-math options. Such a library makes this thread
+// The caller's thread can load a library that was compiled with fast-math options. Such a library makes this thread
 // treat subnormal numbers as zeros. The results of a job must not change.
 TEST(Team, ComputesWithSubnormalNumbersWhateverTheCallerDoes) {
   const unsigned before = _mm_getcsr();

@@ -64,7 +64,7 @@ TEST(Ownership, RowsOfAPlaneAddUp) {
       }
 }
 
-// The rows of a block may begin anywhere in the grid, and may be shorter than rows of the grid. The owner of a row
+// The rows of a block can begin anywhere in the grid, and can be shorter than rows of the grid. The owner of a row
 // depends only on the place of the row in its slot.
 TEST(Ownership, RowsOfAFrameGoByTheirPlaceInTheSlot) {
   const Grid grid = grid_of(1000, 4096);

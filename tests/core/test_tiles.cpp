@@ -77,8 +77,9 @@ TEST(Tiles, NeedOnlyEarlierTiles) {
 }
 
 // The update of row y at level t reads the rows y - r .. y + r of level t - 1, and overwrites row y of level t - 2. The
-// last updates that read the overwritten row wrote the same rows y - r .. y + r of level t - 1. So there is only one
-// condition. Each of these rows must belong to this tile, or to a tile that is finished before this tile begins.
+// overwritten row was read by updates of level t - 1. These updates wrote the same rows y - r .. y + r. So there is
+// only one condition. Each of these rows must belong to this tile, or to a tile that is finished before this tile
+// begins.
 TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   for (const Cut &cut : all_cuts()) {
     std::vector<std::vector<bool>> before(cut.tiles.size(), std::vector<bool>(cut.tiles.size(), false));

@@ -60,9 +60,9 @@ long owner_of(const std::vector<Tile> &tiles, long level, long zeta) {
 }
 
 // Returns true if every update waits for two kinds of earlier updates: updates whose values it reads, and updates that
-// read the values that it overwrites. An earlier update is k levels lower, and its plane is at most one skew away. So
-// the values of zeta differ by skew*(k - 1) to skew*(k + 1). Any k is possible, because a copy of a field may be
-// written at every second level, or only once in many stages.
+// read the values that it overwrites. If an earlier update is k levels lower, its plane is at most one skew away. So
+// its zeta differs by skew*(k - 1) to skew*(k + 1). Any k is possible, because a copy of a field can be written at
+// every second level, or only once in many stages.
 bool waits_for_all(const ChunkCut &cut) {
   const auto before = orders_of(cut.tiles);
   std::vector<std::vector<long>> owners(static_cast<std::size_t>(cut.levels + 1));

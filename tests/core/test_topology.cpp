@@ -65,8 +65,8 @@ TEST(Topology, KeepsToTheProcessorsAllowed) {
   EXPECT_EQ(processors_of(synthetic_topology(machine, "999")).size(), 16u) << "not a processor of this machine";
 }
 
-// HBM next to the ordinary memory of a socket, and memory that all sockets share, have no processors of their own. Such
-// memory must not count as a node.
+// Some memory has no processors of its own: HBM next to the ordinary memory of a socket, and memory that all sockets
+// share. Such memory must not count as a node.
 TEST(Topology, MemoryAloneIsNoNode) {
   REQUIRE_HWLOC();
   const Topology with_hbm = synthetic_topology("pack:2 [numa] [numa] core:4 pu:1");

@@ -76,7 +76,8 @@ TEST(PlaneSums, EqualTheSumOfTheWholePlaneForEveryPartition) {
     }
 }
 
-// The checksum of a plane on disk includes the rows of zeros behind its last row, which are never added.
+// A plane on disk has rows of zeros behind its last row. The checksum includes these zeros, although they are never
+// added.
 TEST(PlaneSums, IncludeRowsOfZerosBehindTheLastRow) {
   for (std::size_t zero_rows : {1u, 5u}) {
     Grid grid = grid_of(6, 48);
@@ -92,10 +93,8 @@ TEST(PlaneSums, IncludeRowsOfZerosBehindTheLastRow) {
   }
 }
 
-// Rows of a block in memory are shorter than rows of the grid. The checksum depends on the place of a cell in the
-// plane, and not on its place in memory.
-// In a small grid, all cells are searched for NaN and infinity, but no padding. In a large grid, each searched row is 64
-// rows behind the previous one.
+// In a small grid, all cells are searched for NaN and infinity, but the padding is not searched. In a large grid, each
+// searched row is 64 rows behind the previous one.
 TEST(PlaneSums, FindNanAndInfinityInSearchedRows) {
   for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()})
     for (long ny : {6L, 1000L}) {
@@ -118,6 +117,8 @@ TEST(PlaneSums, FindNanAndInfinityInSearchedRows) {
     }
 }
 
+// Rows of a block in memory are shorter than rows of the grid. The checksum depends on the place of a cell in the
+// plane, and not on its place in memory.
 TEST(PlaneSums, TakeRowsThatLieCloserInMemory) {
   const Grid grid = grid_of(6, 48);
   const std::vector<std::byte> plane = noise(grid.plane_bytes, 3);

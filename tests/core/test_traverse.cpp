@@ -1,8 +1,8 @@
-// These tests check the order of updates. Every 64 bytes of a row contain a stamp instead of values: its plane, its row,
-// and its level. The kernel checks each stamp that a stencil reads. When level t is written, each stamp that is read must
-// have level t - 1, and the overwritten stamp must have level t - 2. The kernel then writes the new stamp. A wrong order,
-// a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also reports a missing wait as a data
-// race.
+// These tests check the order of updates. Every 64 bytes of a row contain a stamp instead of values: its plane, its
+// row, and its level. The kernel checks each stamp that a stencil reads. When level t is written, each stamp that is
+// read must have level t - 1, and the overwritten stamp must have level t - 2. The kernel then writes the new stamp. A
+// wrong order, a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also reports a missing
+// wait as a data race.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -127,8 +127,8 @@ void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level)
         Stamp{level, static_cast<std::int32_t>(z), static_cast<std::int32_t>(byte / grid.pitch_bytes), guard_value};
 }
 
-// Runs one case. This test has no Copy actions, which copy the rim into the second ring in a pass. So this function
-// stamps all rows of the second ring, including the rim.
+// Runs one case. In a pass, Copy actions copy the rim into the second ring. This test has no Copy actions, so this
+// function stamps all rows of the second ring, including the rim.
 void run_case(const Case &c) {
   const Grid grid = grid_of(c);
   // the minimum number of slots for a slab and for the planes that the slab reads
@@ -177,7 +177,7 @@ TEST(Traverse, UpdatesInALegalOrder) {
 }
 
 // Threads divide a slab of few rows along zeta into chunks. A chunk has one plane, several planes, or more planes than
-// the slab. One call updates a group of planes, which may end inside a chunk.
+// the slab. One call updates a group of planes, which can end inside a chunk.
 TEST(Traverse, ChunksOfFewRowsKeepTheOrder) {
   const long radii[][3] = {{1, 0, 1}, {2, 1, 2}, {1, 0, 2}, {0, 0, 1}};
   for (const auto &radius : radii)
@@ -202,7 +202,7 @@ TEST(Traverse, ManyThreadsShareManyTiles) {
 }
 
 // A range of columns moves to lower x with each level. The number of cells in a row is not always a multiple of the
-// range. A range may be longer than the row, or shorter than the distance that it moves in a slab.
+// range. A range can be longer than the row, or shorter than the distance that it moves in a slab.
 TEST(Traverse, RangesOfColumnsKeepTheOrder) {
   for (long groups : {1, 5, 12})
     for (long columns : {1, 3, 20})
@@ -299,8 +299,8 @@ struct Prefetches {
   long rows = 0, repeated = 0;
 };
 
-// Updates nothing. Removes each row that a kernel would read or write from `waiting`. Then adds the prefetched rows of
-// this call to `waiting`.
+// Updates nothing. Removes rows from `waiting`: each row that a kernel would read or write. Then adds the prefetched
+// rows of this call to `waiting`.
 void watching_kernel(const outcrop_block *block) {
   Prefetches &all = **static_cast<Prefetches *const *>(block->scalars);
   const auto use = [&](const void *plane, long y) {

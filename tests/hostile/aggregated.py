@@ -54,7 +54,7 @@ def write_nodes() -> None:
 
 
 def recover(make: Callable[..., Any], **options: Any) -> None:
-    """Open the file with a stage, which drains the staged steps, and write one step."""
+    """Open the file with a stage, and write one step. The open drains the staged steps."""
     with declared() as plan, make("../staged", plan, stage="../stage", **options) as file:
         file.write([np.full(STEP_BYTES, 9, "u1")])
 

@@ -66,7 +66,7 @@ def _run_on_top(rng: random.Random, world: World) -> tuple[str, Case]:
 
 
 def _elsewhere(rng: random.Random, world: World) -> tuple[str, Case]:
-    """Return a case that makes a run in the second directory of another run. The first directory of the other run may
+    """Return a case that makes a run in the second directory of another run. The first directory of the other run can
     be missing."""
     words = ["run", "heat7", "-n", "6", "5", "4", "-t", "2", "--memory", "8MiB", "--threads", "1"]
     words += rng.choice([["-d", "../run2.oc"], ["-d", "../new.oc", "-d", "../run2.oc"]])

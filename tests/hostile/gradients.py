@@ -79,7 +79,8 @@ class Marks:
         self._since = 0.0
 
     def begin(self) -> None:
-        """Prepare for a new process of the program, in the process that kills the program."""
+        """Reset the marks before a new process of the program starts. The process that kills the program calls this
+        method."""
         self.entries[:] = self.seconds[:] = self.now[:] = 0
         self._since = time.perf_counter()
 
@@ -149,7 +150,7 @@ def watch_all() -> None:
 
 
 class Gradient:
-    """A program that computes gradients of a wave with sources and receivers, with one of the WAYS."""
+    """A program that computes gradients of a wave with sources and receivers. The program uses one of the WAYS."""
 
     wrt = ("v", "u", "source")
 
@@ -210,7 +211,8 @@ class Gradient:
         return sim
 
     def backward(self, sim: Simulation, step: int | None) -> Any:
-        """Complete the adjoint run, which is at `step`. If it has no values yet, replace it."""
+        """Complete the adjoint run, which is at `step`. If `step` is None, the adjoint run has no values yet and is
+        replaced."""
         residuals = {"line": sim.traces["line"], "u": sim["u"][...]}
         option = {"force": True} if step is None else {"resume": True}
         run = sim.adjoint(residuals, self.wrt, self.adjoint, memory=self.memory, **option)
@@ -336,7 +338,7 @@ class Killer:
             self._means[program.way] = [time / max(1, count) for time, count in zip(seconds, entries, strict=True)]
 
     def missing(self) -> list[tuple[str, int]]:
-        """Return all pairs of a way and a part without a kill."""
+        """Return the pairs (way, part) in which no program was killed."""
         pairs = ((way, part) for way, entries in self._entries.items() for part, count in enumerate(entries) if count)
         return [one for one in pairs if not self.kills[one]]
 
@@ -374,8 +376,8 @@ class Killer:
         self.compared[program.way] += 1
 
     def _moment(self, way: str, is_aimed: bool) -> tuple[int | None, int, float]:
-        """Return a moment for `hit`: a part, how many times this part has begun at that moment, and the seconds since
-        it began for the last time."""
+        """Return a moment for `hit` as three values: a part, the number of times that this part has begun, and the
+        seconds since the last beginning."""
         chance, entries, means = self._chance, self._entries[way], self._means[way]
         if not is_aimed:
             return None, 0, chance.uniform(0, 1.02) * self._seconds[way]

@@ -1,8 +1,8 @@
 """Set limits for a process that runs hostile input: memory, file sizes, seconds, and the folders that it may change.
 
 The tests compare a tree of files (world.py) before and after each case, so they find wrong changes. The jail is an
-additional protection by Landlock: a bug in Outcrop cannot damage other files of the user. This protection is most
-important if the user is root.
+additional protection, which uses Landlock. It prevents a bug in Outcrop from damaging other files of the user. This
+protection is most important if the user is root.
 """
 
 from __future__ import annotations

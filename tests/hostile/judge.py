@@ -17,8 +17,8 @@ def faults_of(
     case: Case, ended: Ended, outside: list[str], inside: list[str], left: list[str]
 ) -> dict[str, str]:
     """Return the faults of a case as a dictionary from kinds in BAD to details. `outside` lists changes of files that
-    the case must not change. If the case must only read, `inside` lists all changes of other files. `left` lists files
-    that a failed command has not removed.
+    the case must not change. `inside` lists all changes of other files, if the case must only read files. `left` lists
+    files that a failed command has not removed.
     """
     faults = {}
     if ended.code is None:

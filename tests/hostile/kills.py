@@ -225,8 +225,8 @@ class Staging(Program):
 
 
 class Ranks(Program):
-    """A program of several ranks, which write one file. The test kills any of the ranks. Each step that was reported as
-    durable must then be complete.
+    """A program of several ranks, which write one file. The test kills any of the ranks. After the kill, each step that
+    was reported as durable must be complete.
     """
 
     name = "aggregation with ranks"
@@ -258,7 +258,7 @@ class Ranks(Program):
         return True
 
     def victims(self) -> list[int]:
-        """Return the process numbers of the ranks, which each rank has written to a file."""
+        """Return the process numbers of the ranks. The names of the files `rank-*` contain these numbers."""
         return [int(path.name.partition("-")[2]) for path in self.folder.glob("rank-*")]
 
 

@@ -94,7 +94,7 @@ def _change(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _attack(rng: random.Random, content: Any, world: Path) -> str:
-    """Replace a text by a path, or add a path to a list, as an attacker who knows the format could do."""
+    """Replace a text by a path, or add a path to a list. An attacker who knows the format could make such changes."""
     leaves, lists = _leaves_and_lists(content)
     texts = [leaf for leaf in leaves if isinstance(leaf[1][leaf[2]], str)]
     if lists and rng.random() < 0.4:
@@ -159,8 +159,8 @@ def _structure(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _one_by_kind(rng: random.Random, found: list[Any]) -> Any:
-    """Return a random place of `found`. The function first chooses a kind of places, then a place of this kind. Names
-    of places of the same kind differ only in numbers.
+    """Return a random place of `found`. The function first chooses a kind of places, then a place of this kind. Two
+    places are of the same kind if their names differ only in numbers.
     """
     kinds: dict[str, list[Any]] = {}
     for one in found:
@@ -171,8 +171,8 @@ def _one_by_kind(rng: random.Random, found: list[Any]) -> Any:
 
 
 def _leaves_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tuple[str, list[Any]]]]:
-    """Return two lists: every leaf with its name, container and key, and every list with its name. The parts
-    "consolidated_metadata" are left out, because they repeat the content of other files."""
+    """Return two lists: every leaf with its name, container and key, and every list with its name. The function leaves
+    out the values of the key "consolidated_metadata", because these values repeat other files."""
     leaves: list[tuple[str, Any, Any]] = []
     lists: list[tuple[str, list[Any]]] = []
 

@@ -140,8 +140,8 @@ def commands() -> dict[tuple[str, ...], Any]:
 
 
 def make(rng: random.Random, world: World) -> Case:
-    """Return a case of one command with one to three changes. A changed option has a wrong value or contradicts another
-    option."""
+    """Return a case: one command with one to three changed options. A changed option has a wrong value or contradicts
+    another option."""
     names = sorted(commands())
     words = rng.choices(names, [SLOW.get(name, 1.0) * (2.5 if name == ("run",) else 1.0) for name in names])[0]
     command = commands()[words]

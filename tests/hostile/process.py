@@ -71,8 +71,8 @@ def run_case(act: Callable[[], int], here: Path, folder: Path, stdout: str, seco
 
 
 def _wait(child: int, seconds: float) -> tuple[int, int, bool, bool]:
-    """Wait for the child. Return its wait status and its peak memory, and two flags: True if the child did not end in
-    time, and True if SIGTERM then ended the child."""
+    """Wait for the child. Return the wait status and the peak memory of the child, and two flags. The first flag is
+    True if the child did not end in time. The second flag is False if only SIGKILL ended the child."""
     begin, pause = time.monotonic(), 0.001
     while True:
         ended, status, usage = os.wait4(child, os.WNOHANG)

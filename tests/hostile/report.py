@@ -60,8 +60,8 @@ def groups(found: list[Result]) -> Iterator[str]:
 
 
 def cause_of(fault: str, detail: str, result: Result) -> str:
-    """Return a text that describes the cause of faults: the place in the code, or the message without numbers that
-    differ from case to case."""
+    """Return a text that describes the cause of a fault: the place in the code, or the message. In the message, N
+    replaces numbers, because numbers differ from case to case."""
     if fault == "traceback":
         places = re.findall(r'File "[^"]*/outcrop/([^"]+)", line (\d+), in (\w+)', result.err)
         place = "{}:{} {}".format(*places[-1]) if places else "?"

@@ -76,7 +76,7 @@ class Result:
 
     @property
     def name(self) -> str:
-        """The name by which the option `--case` can repeat this case."""
+        """The name of this case. The option `--case` repeats the case with this name."""
         return f"{self.generator}:{self.seed}:{self.number}"
 
 
@@ -123,7 +123,7 @@ class Session:
         return next(iter(self._start([(generator, seed, number)], real)))
 
     def many(self, generators: Sequence[str], number: int, seed: int) -> Iterator[Result]:
-        """Run about `number` cases, and yield their results. The cases come from all given generators alternately."""
+        """Run about `number` cases, and yield their results. Cases of the given generators alternate."""
         shares = {name: SHARES.get(name, 4) for name in generators}
         total = sum(shares.values())
         counts = {name: -(-number * share // total) for name, share in shares.items()}
@@ -167,8 +167,8 @@ def load_everything() -> None:
 
 
 def warm_up(folder: Path) -> None:
-    """Run some commands, so that the modules that they import stay loaded. At the end, this process must have only one
-    thread."""
+    """Run some commands. The modules that these commands import then stay loaded. At the end, this process must have
+    only one thread."""
     numpy = importlib.import_module("numpy")
     call = importlib.import_module("outcrop.cli.main").call
     numpy.save(folder / "values.npy", numpy.zeros((5, 6)))
@@ -210,8 +210,8 @@ def _be_worker(
 
 
 def try_case(world: World, folder: Path, generator: str, seed: int, number: int, real: bool) -> Result:
-    """Run one case in a forked process. For some cases, run the case again in a new process, which must end with the
-    same exit code."""
+    """Run one case in a forked process. Some cases then run again in a new process, which must end with the same exit
+    code."""
     rng = random.Random(f"{generator}:{seed}:{number}")
     twice = rng.random() < REAL_SHARE
     state = rng.getstate()

@@ -16,8 +16,8 @@ CONTENT_BYTES_MOST = 1 << 20
 
 
 def tree_of(root: Path, without: Iterable[str] = ()) -> Tree:
-    """Return a description of each entry under `root`, by relative path. The entries in `without`, and the modification
-    times of their folders, are left out.
+    """Return a dictionary from the relative path of each entry under `root` to its description. The function leaves out
+    the entries in `without`, and the modification times of the folders that contain these entries.
     """
     left_out = {os.fsencode(name) for name in without}
     parents = {os.path.dirname(name) for name in left_out}

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_killed_gradients_have_the_same_bits_and_others_are_found(tmp_path: Path) -> None:
-    """Check that the command accepts a gradient of a killed program, and finds a bit that was changed in a second
+    """Check that the command accepts a gradient of a killed program. It must find a changed bit in a second
     gradient."""
     command = [sys.executable, "-m", "tests.hostile.gradients", "--number", "2", "--any-part", "--way", "schedule"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}

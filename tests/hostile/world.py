@@ -95,8 +95,8 @@ def _make_removable(function: Callable[..., object], path: str, error: object) -
 
 
 def make_odd_things(folder: Path, home: Path) -> None:
-    """Make entries that are neither files nor folders, such as pipes and sockets. Cases use them in place of a file or
-    a folder."""
+    """Make unusual entries: a pipe, a socket, links, and a file without permissions. Cases use these entries in place
+    of a file or a folder."""
     os.mkfifo(folder / "fifo")
     make_socket(folder / "socket")
     (folder / "loop").symlink_to("loop")
@@ -108,7 +108,7 @@ def make_odd_things(folder: Path, home: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    """Make a socket. Uses a short path in /proc, because `path` may be too long for a socket address."""
+    """Make a socket. The function uses a short path in /proc, because `path` can be too long for a socket address."""
     made = socket.socket(socket.AF_UNIX)
     handle = os.open(path.parent, os.O_RDONLY)
     try:
@@ -166,7 +166,8 @@ def make_two_axes(case: Path) -> None:
 
 
 def make_adjoint(case: Path) -> None:
-    """Make an adjoint run in run.oc that computes states of its forward run again, and run a part of its steps."""
+    """Make an adjoint run in run.oc, and run a part of its steps. The adjoint run computes states of its forward run
+    again."""
     sim = oc.Simulation(
         oc.stencils.acoustic(order=2), SHAPE, directory=case / "forward.oc", unstable=True,
         sources=oc.Source("u", (2.0, 2.0, 1.5), [1.0, 2.0]), **SMALL,

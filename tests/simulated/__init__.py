@@ -1,4 +1,4 @@
-"""A deterministic simulator of storage, and random histories that test on this storage how runs and arrays commit.
+"""A deterministic simulator of storage. Random histories on this storage test the commits of runs and arrays.
 
     files      Simulates files and folders, and what a disk keeps of them when power fails.
     system     Simulates the system calls of `outcrop.durable.SYSTEM` on these files. Processes take turns.

@@ -1,8 +1,8 @@
 """Random histories of committed arrays. Processes make, change, commit and read an array. Some processes are killed,
 and sometimes the power fails. Later processes open the array again.
 
-After each part of a history, the array must have the content of the last complete commit, or of a commit that began
-later. The rules are the same as in run_histories.py.
+After each part of a history, the array must have the content of one commit: the last complete commit, or a commit that
+began later. The rules are the same as in run_histories.py.
 """
 
 from __future__ import annotations

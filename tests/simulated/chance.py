@@ -1,8 +1,8 @@
 """Choose which process runs, and when a process is killed, the power fails, or a call fails. One seed determines all
 choices.
 
-Processes are threads, and only one of them runs at a time. Another thread can continue only at certain system calls.
-The seed selects these calls, so the same seed always gives the same history.
+Processes are threads, and only one of them runs at a time. A switch to another thread happens only at certain system
+calls. The seed selects these calls, so the same seed always gives the same history.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Killed(BaseException):
 
 class Process:
     """A process that runs a function. `result` is the result of the function, and `error` is the exception that the
-    function raised. Both are None while the process runs and after it was killed.
+    function raised. Both values are None while the process runs, and also after the process was killed.
     """
 
     def __init__(self, name: str, function: Callable[[], Any], exit: Callable[[Process], None]) -> None:

@@ -1,4 +1,5 @@
-"""Record the contents that storage may have while processes change it, and after kills and power cuts."""
+"""Record the contents that the storage is allowed to have: while processes change it, after kills, and after power
+cuts."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ class File(Inode):
         self.sizes.clear()
 
     def fail_to_flush(self, random: Random) -> None:
-        """Simulate an fsync that fails. Some pages are not written, but the system then treats them as written."""
+        """Simulate an fsync that fails. The fsync does not write some pages, but the system then treats these pages as
+        written."""
         for page in [page for page in self.versions if random.random() < 0.5]:
             self.lost[page] = self.versions.pop(page)
 
@@ -147,7 +148,7 @@ class Change:
         _enter(((folder.entries, name, inode) for folder, name, inode in entries), count=True)
 
     def become_kept(self, flushed: Folder | None = None) -> None:
-        """Make the change durable in all folders that it affects, except `flushed`, which the caller makes durable."""
+        """Make this change durable in all affected folders except `flushed`. The caller makes `flushed` durable."""
         _enter((folder.kept, name, inode) for folder, name, inode in self.entries if folder is not flushed)
         for folder in {id(folder): folder for folder, _, _ in self.entries if folder is not flushed}.values():
             folder.changes.remove(self)

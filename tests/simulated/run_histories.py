@@ -268,7 +268,7 @@ class RunHistory:
             self.expected.announce(number, one)
 
     def _ways(self, now: Content, names: list[str], state_names: list[str], value: int) -> list[Content]:
-        """Return the contents that the run has while a process assigns arrays, in the order of time."""
+        """Return the contents that the run has, one after another, while a process assigns arrays."""
         if now.phase == NEW:
             return [now.with_arrays(names, value, phase="ready")]
         before = dict(now.arrays)

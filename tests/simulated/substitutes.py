@@ -62,7 +62,7 @@ class SimulatedStore:
 
 
 def write_snapshot(folder: int, name: str, content: bytes) -> int:
-    """Write a snapshot with the same operations as the engine during a pass. Return the checksum of the snapshot."""
+    """Write a snapshot with the operations that the engine uses during a pass. Return the checksum of the snapshot."""
     with storage_errors("write", name):
         handle = _open_beneath(FileBeneath(folder, name, name), os.O_RDWR)
         try:

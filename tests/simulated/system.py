@@ -74,7 +74,7 @@ class SimulatedSystem:
             self._close(handle)
 
     def _enter(self, name: str, *arguments: object) -> None:
-        """Begin a system call. Every call except `close` uses this function, in which random events happen."""
+        """Begin a system call. Every call except `close` uses this function. Random events happen here."""
         process = self._turns.current
         if process is None:
             return

@@ -1,5 +1,5 @@
-"""Check the model of storage. It must behave like a real file system. After a power cut, it must be able to lose
-everything that a real file system may lose.
+"""Check the model of storage. The model must behave like a real file system. After a power cut, the model must be able
+to lose everything that a real file system can lose.
 """
 
 import errno
@@ -26,7 +26,8 @@ OTHERS = [0, 0, os.O_CREAT, os.O_CREAT | os.O_EXCL, os.O_DIRECTORY, os.O_NOFOLLO
 
 
 def random_calls(random: Random, count: int) -> list[tuple[str, tuple[Any, ...]]]:
-    """Return random system calls. Their arguments are names, and numbers of files that earlier calls have opened."""
+    """Return random system calls. An argument is a name of a file, or a number that selects one of the files that
+    earlier calls have opened."""
     calls: list[tuple[str, tuple[Any, ...]]] = []
     for _ in range(count):
         name, other, number = random.choice(PLAIN), random.choice(PLAIN), random.randrange(1 << 16)
@@ -136,8 +137,8 @@ def content(system: SimulatedSystem, name: str) -> bytes | None:
 
 
 def after_power_cuts(prepare: Callable[[SimulatedSystem], object], *names: str) -> set[tuple[bytes | None, ...]]:
-    """Run `prepare` and simulate a power cut, with many seeds. Return all contents that the named files had after a
-    power cut, or None for a missing file.
+    """Run `prepare` and simulate a power cut, once for each of many seeds. Return all contents that the named files had
+    after the power cuts. A missing file has the content None.
     """
     found = set()
     for seed in range(300):

@@ -1,5 +1,5 @@
 // These tests check that ranks do not wait forever for a stuck rank, which is alive but does nothing. The waiting ranks
-// must fail within the time of the setting seconds_most.
+// must fail when they have waited for the time of the setting seconds_most.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -63,8 +63,8 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   std::atomic<int> ended{0};
   std::atomic<bool> is_late{false};
   std::vector<std::string> told(static_cast<std::size_t>(size));
-  // Returns false if this rank is the stuck rank. The stuck rank returns only after all other ranks have ended, and so
-  // takes no part in their operations.
+  // Returns false if this rank is the stuck rank. In the stuck rank, the function returns only after all other ranks
+  // have ended. So the stuck rank takes no part in their operations.
   const auto goes_on = [&](int rank, Part next) {
     if (rank != stuck || next != stuck_before) return true;
     const auto begin = std::chrono::steady_clock::now();
@@ -121,8 +121,8 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   }
 }
 
-// The last rank begins a step and never calls wait(), so the exchange of its messages stops. This test checks that all
-// other ranks end their waiting with an error.
+// The last rank begins a step and never calls wait(), so its messages stop. This test checks that all other ranks stop
+// waiting and get an error.
 TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   constexpr int size = 4;
   const Folder folder;
@@ -147,7 +147,8 @@ TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   });
 }
 
-// A rank may compute between the start and the end of a step. This test checks that the limit ignores this time.
+// A rank can compute between the start and the end of a step. This test checks that the time of this computing does not
+// count for the limit.
 TEST(AggregateDeadline, ComputingIsNotWaiting) {
   constexpr int size = 3;
   const Folder folder;

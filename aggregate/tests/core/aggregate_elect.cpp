@@ -87,7 +87,8 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
   const std::shared_ptr<Placed> placed = placed_on(UNLIMITED);
   PlanOptions options;
   options.aggregators = 4;
-  // The ranks are threads of this process, so each rank needs its own object for the result.
+  // The ranks are threads of one process. So that they do not write to the same object, each rank has its own object
+  // for the result.
   options.elect = [&](const ElectionInputs &inputs) {
     const auto own = std::make_shared<Placed>(*placed);
     const Election election = elect_by_cost(own, true)(inputs);

@@ -239,7 +239,8 @@ TEST_P(AggregateFailures, RanksThatNeverComeAreNotWaitedForLongerThanIsSaid) {
   for (const std::string &text : texts) EXPECT_NE(text.find("seconds_most"), std::string::npos) << text;
 }
 
-// This test checks that all ranks get the error of a full file system. Each write to /dev/full fails with that error.
+// This test checks that all ranks get the error if a file system is full. Each write to the device /dev/full fails with
+// this error.
 TEST(AggregateFull, AFullFileSystemIsToldToAll) {
   const char *full = "/dev/full";
   if (access(full, W_OK) != 0) GTEST_SKIP() << "there is no " << full;

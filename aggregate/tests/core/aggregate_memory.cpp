@@ -1,5 +1,5 @@
-// These tests check that buffers do not exceed the memory that the control groups of a process allow. The system kills
-// a process that exceeds this memory.
+// These tests check that buffers need no more memory than the control groups of the process allow. The system kills a
+// process that needs more memory.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,8 +24,8 @@ bool write_text(const std::string &path, const std::string &text) {
   return file.good();
 }
 
-// Writes files like those of a control group, with the names of version 1 if `is_first` is true, and of version 2
-// otherwise.
+// Writes files like those of a control group. If `is_first` is true, the files have the names of version 1. Otherwise
+// they have the names of version 2.
 void make_group(const std::string &folder, bool is_first, const std::string &limit, int used, int cached) {
   std::filesystem::create_directories(folder);
   const std::string key = is_first ? "total_" : "";

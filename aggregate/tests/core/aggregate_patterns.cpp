@@ -22,8 +22,8 @@ std::byte content(std::uint64_t offset, std::uint64_t step) {
   return static_cast<std::byte>((word >> 40) | 1);  // the value is never zero, so that it differs from bytes in holes
 }
 
-// Returns the memory of a rank. If `filled` is true, the bytes of extents have the values of the file. All other bytes
-// are 0xEE.
+// Returns the memory of a rank. If `filled` is true, the bytes that belong to extents have the values of the file. All
+// other bytes are 0xEE.
 Memory memory_of(const Declaration &declaration, std::uint64_t base, std::uint64_t step, bool filled) {
   Memory memory;
   for (const std::vector<Extent> &extents : declaration.variables) {
@@ -225,9 +225,9 @@ TEST(AggregatePlan, LetsLongRunsStayWithTheirRanks) {
   });
 }
 
-// This test checks that ranks with long contiguous runs of bytes perform their own I/O only if all ranks are on one
-// node. On one node, an aggregator needs an additional copy and saves nothing. On several nodes, aggregators reduce the
-// number of ranks that write to a shared file.
+// This test uses ranks with long contiguous runs of bytes. It checks that these ranks perform their own I/O only if all
+// ranks are on one node. On one node, an aggregator needs an additional copy and saves nothing. On several nodes,
+// aggregators reduce the number of ranks that write to a shared file.
 TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   for (const int on_node : {4, 2}) {
     ThreadRanks ranks(4, on_node);
@@ -244,8 +244,8 @@ TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   }
 }
 
-// This test checks how ranks agree on the mode in which they open a file. In the result, `ample_room` is true only if
-// it is true on all ranks. Other differences between ranks are errors.
+// This test checks how ranks agree on the mode in which they open a file. The common mode has `ample_room` only if all
+// ranks have it. All other differences between ranks are errors.
 TEST(AggregateOpenMode, IsThatOfAllRanks) {
   for (const int unlike : {-1, 0, 2}) {
     ThreadRanks ranks(3, 2);
@@ -263,7 +263,7 @@ TEST(AggregateOpenMode, IsThatOfAllRanks) {
   EXPECT_FALSE(has_ample_room(~std::uint64_t{0}));
 }
 
-// This test checks that bytes are read through the page cache if the cache has ample room.
+// This test checks that reads use the page cache if the cache has ample room.
 TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
   constexpr std::uint64_t bytes = 1 << 16;
   const Folder folder;
@@ -281,7 +281,8 @@ TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
   EXPECT_EQ(reads_buffered(CacheMode::automatic, false), reads_buffered(CacheMode::direct, true));
 }
 
-// This test checks that ranks that perform their own I/O write through the page cache if the cache has ample room.
+// If each rank performs its own I/O, and the page cache has ample room, writes use the page cache. This test checks
+// this rule.
 TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   const Folder folder;
   const std::string path = folder.file("file");

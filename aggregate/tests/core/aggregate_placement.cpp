@@ -1,5 +1,5 @@
-// These tests check three properties of placements. No other placement is better than the chosen placement. Tiers
-// without enough room or persistence are not used. Explanations are right.
+// These tests check three properties of placements. No other placement is better than the chosen placement. No
+// placement uses tiers with too little room or persistence. The explanations are right.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -148,8 +148,8 @@ Instance random_instance(std::mt19937 &random) {
   return one;
 }
 
-// Tries all placements that keep three rules, and returns the minimum cost. Each tier has enough room, a rank has at
-// most one domain, and aggregators are spread evenly over the nodes.
+// Tries all placements that keep three rules, and returns the minimum cost. The rules are: each tier has enough room, a
+// rank has at most one domain, and aggregators are spread evenly over the nodes.
 class Everything {
  public:
   Everything(const Instance &one, std::uint32_t max_on_node)

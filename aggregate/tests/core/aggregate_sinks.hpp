@@ -66,8 +66,8 @@ inline PlanOptions small_plan(std::uint32_t aggregators = 3) {
   return {.buffer_bytes = 8192, .aggregators = aggregators};
 }
 
-/// Runs act() on all ranks, and returns the text of the error that it throws. The test fails if act() does not throw
-/// the same error on all ranks.
+/// Runs act() on all ranks. The test fails if act() does not throw the same error on all ranks. Returns the text of
+/// this error.
 template <typename Error>
 std::string told_alike(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::string> texts(static_cast<std::size_t>(size));

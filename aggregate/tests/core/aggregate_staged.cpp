@@ -39,7 +39,7 @@ class AggregateStaged : public ::testing::Test {
   std::string stage() const { return folder.file("stage"); }
   std::string path() const { return folder.file("out"); }
 
-  // Returns the names of all files in the stage of path(), except for locks.
+  // Returns the names of the files in the stage of path(), without the locks.
   std::set<std::string> left() const {
     std::set<std::string> names;
     for (const auto &entry : std::filesystem::directory_iterator(stage_of_file(stage(), path())))
@@ -66,7 +66,7 @@ class AggregateStaged : public ::testing::Test {
 };
 
 // This test checks that reads return the newest bytes, and that the drain keeps the newest bytes. The steps have random
-// bases and may overlap, so a byte may belong to different aggregators in different steps.
+// bases and can overlap. So a byte can belong to one aggregator in one step, and to another aggregator in another step.
 TEST_F(AggregateStaged, TheNewestBytesAreReadAndDrainedWhereverStepsOverlap) {
   constexpr int size = 4;
   Random random(7);

@@ -79,8 +79,8 @@ TEST(AggregateTiers, FilesAreMappedInTheirFolder) {
   }
 }
 
-// A machine file with the given tiers. write() makes ranks write a file together on this machine, checks the file, and
-// returns the explanation or error of the first rank.
+// A machine file with the given tiers. In write(), ranks that use this machine file write a file together. Then write()
+// checks the file, and returns the explanation or the error of the first rank.
 class Ladder {
  public:
   explicit Ladder(const std::string &tiers) : machine_(folder_.file("machine")) {

@@ -70,9 +70,10 @@ class Life {
     announced_ = turn;
   }
 
-  // Checks the index: it exists if an index was announced, it is not older than the last announced index, and the node
-  // files have all bytes that it lists. Checks the merged file in the same way: it exists if it was announced, it is
-  // not older than the last announced merged file, and its bytes are right.
+  // Checks the index. If the program has announced an index, an index must exist, and it must not be older than the
+  // last announced index. The node files must have all bytes that the index lists. Then checks the merged file. If the
+  // program has announced a merged file, a merged file must exist, and it must not be older than the last announced
+  // one. Its bytes must be right.
   void check(Files &files) {
     const auto folder = files.folder("home");
     const std::vector<std::string> names = folder->names();

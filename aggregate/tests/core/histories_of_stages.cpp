@@ -17,7 +17,7 @@ using aggregate::StageName;
 constexpr std::size_t target_bytes = 12'000, half = target_bytes / 2, steps_most = 63;
 constexpr const char *stage_name = "stage", *target_name = "home/target";
 
-// Returns the byte that a step writes at a place. step_of() returns the step of such a byte.
+// Returns the byte that a step writes at a place. step_of() returns the step that has written a given byte.
 std::byte value(std::size_t step, std::size_t place) {
   return static_cast<std::byte>(step << 2 | ((place * 7 + place / 512) & 3));
 }

@@ -1,5 +1,6 @@
-// These tests check that stage folders of other users can do no harm. The library may write, read, make or remove only
-// the caller's own files. Any invalid list or file name must lead to one of our errors, in one line.
+// These tests check that stage folders of other users can do no harm. The library must write, read, make or remove only
+// the caller's own files. For each invalid list or file name, the library must throw one of its own errors, with a text
+// of one line.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -34,7 +35,7 @@ std::string text_in(const std::string &path) {
 
 void put(const std::string &path, const std::string &text) { std::ofstream(path, std::ios::binary) << text; }
 
-// Returns a random value that a program does not expect in a field.
+// Returns a random value which no program expects in a field.
 std::string nonsense(Random &random, const std::string &outside) {
   const std::vector<std::string> all{"",
                                      "-1",
@@ -61,7 +62,7 @@ std::string nonsense(Random &random, const std::string &outside) {
 }
 
 // Returns the text with one random change: another field or byte, a repeated line, or a missing end. In most cases, the
-// text has a checksum that is right for the changed text.
+// result has the right checksum for the changed text.
 std::string mutated(const std::string &whole, Random &random, const std::string &outside) {
   std::string text(checked_lines(whole, "whole"));
   const auto place = [&] { return text.empty() ? 0 : random() % text.size(); };
@@ -123,8 +124,8 @@ class Hostile : public ::testing::Test {
     put(staged("list"), to_text(list));
   }
 
-  // Checks that act() either succeeds or throws one of our errors, in one line. Also checks that act() changes nothing
-  // outside the folder.
+  // Checks that act() either succeeds or throws one of the library's errors, with a text of one line. Also checks that
+  // act() changes nothing outside the folder.
   void expect_harmless(const std::string &what, const std::function<void()> &act) const {
     std::string told;
     try {

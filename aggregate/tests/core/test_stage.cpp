@@ -1,5 +1,5 @@
-// These tests check that all staged steps are in the target, completely and in order, after any kill. Lost steps must
-// be reported.
+// These tests check that a kill at any moment does not damage staged steps: the target must have them completely and in
+// order. Lost steps must be reported.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,7 +54,7 @@ class StageTest : public testing::Test {
     return all;
   }
 
-  // Stages a step, and writes the same bytes to `expected`. The bytes differ from those of the previous step.
+  // Stages a step, and writes the same bytes to `expected`. Each step has other bytes than the previous step.
   void write_step(Stage &to, std::uint64_t step, Bytes &expected) {
     const auto all = runs(random_);
     std::uint64_t bytes = 0;
@@ -93,7 +93,7 @@ class StageTest : public testing::Test {
     return stage_list_of({reinterpret_cast<const char *>(text.data()), text.size()}, path);
   }
 
-  // Writes the bytes of a step to `expected`. Uses the same random numbers as the writer of the step.
+  // Writes the bytes of a step to `expected`. Finds these bytes with the same random numbers as the writer of the step.
   static void put_step(std::mt19937_64 &random, std::uint64_t step, Bytes &expected) {
     for (const auto &[at, length] : runs(random))
       for (std::size_t i = at; i < at + length; ++i) expected[i] = value(step, i);

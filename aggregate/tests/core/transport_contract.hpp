@@ -1,6 +1,6 @@
 // Test cases for the contract of transport.h, which every transport must keep. All ranks run the cases together.
 //
-// The cases use no test library, because the ranks of a transport may be threads or processes. Each case gets a new
+// The ranks of a transport can be threads or processes. So the cases use no test library. Each case gets a new
 // transport. If the transport breaks the contract, the case throws an exception, and the caller must end all ranks.
 #pragma once
 

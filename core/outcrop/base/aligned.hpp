@@ -1,8 +1,8 @@
 // This header rounds numbers of bytes to an alignment, and allocates memory for planes. The memory comes directly from
-// the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch (access) the pages,
-// because the system places each page in memory near the thread that first touches the page. So the thread that later
-// uses a page can be the first thread that touches it. The size is rounded up to a multiple of 4 KiB. If the size were
-// rounded up to a multiple of 2 MiB, the memory could exceed the budget.
+// the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch (access) the pages.
+// The system places each page in memory near the thread that first touches it. This should be the thread that later
+// uses the page. The size is rounded up to a multiple of 4 KiB. With a multiple of 2 MiB, the memory could exceed the
+// budget.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { retu
 /// Returns the largest multiple of `unit` that is at most `value`.
 constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) { return value / unit * unit; }
 
-/// Unmaps memory from mmap() when the owner of the memory is destroyed.
+/// Unmaps memory that mmap() has returned, when the owner of the memory is destroyed.
 struct Unmap {
   std::size_t bytes = 0;
   void operator()(std::byte *data) const { munmap(data, bytes); }

@@ -1,5 +1,5 @@
-// This file defines the errors that files, devices, memory, other processes and input can cause. Errors in the program
-// itself do not throw these types, but fail assertions.
+// This file defines the errors that files, devices, memory, other processes and input can cause. For errors in the
+// program itself, the code does not throw these types. Such errors fail assertions.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ struct StorageError : std::runtime_error {
   StorageError(const std::string &doing, const std::string &path_, int error_)
       : StorageError(doing, path_, 0, 0, error_) {}
 
-  /// Makes a StorageError whose message contains the text `reason`. This constructor is for failures without an errno,
-  /// and for failures whose errno does not explain the reason.
+  /// Makes a StorageError whose message contains the text `reason`. Use this constructor if a failure has no errno, or
+  /// if the errno does not explain the failure.
   StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error_)
       : std::runtime_error(text_from(doing, " failed: ", path_, ": ", reason)), path(path_), error(error_) {}
 

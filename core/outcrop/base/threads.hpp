@@ -19,8 +19,8 @@ namespace outcrop {
 
 /// Sets the floating-point mode of this thread to the default mode of IEEE 754: results are rounded to nearest, and
 /// subnormal numbers are kept. The destructor restores the previous mode. Some libraries, such as Devito's operators,
-/// change the floating-point mode and do not restore the previous mode. New threads inherit the changed mode, and the
-/// changed mode would change the results of a run.
+/// change the floating-point mode and do not restore the previous mode. New threads inherit the mode, and a wrong mode
+/// would change the results of a run.
 class StandardRounding {
  public:
   StandardRounding() : before_(read()) { write(standard); }
@@ -83,9 +83,10 @@ class FirstFailure {
   std::atomic<bool> failed_{false};
 };
 
-/// At most `threads` threads call work(i) for each 0 <= i < count, in ascending order. The calling thread is one
-/// of these threads. Each call of this function starts new threads, so the work should take at least some milliseconds.
-/// After the first exception, no more calls of `work` begin. When all threads have ended, the exception is rethrown.
+/// Calls work(i) for each 0 <= i < count, in ascending order. At most `threads` threads share these calls, and the
+/// calling thread is one of them. Each call of this function starts new threads, so the work should take at least some
+/// milliseconds. After the first exception, no more calls of `work` begin. When all threads have ended, the exception
+/// is rethrown.
 template <typename Work>
 void in_parallel(std::uint64_t count, std::uint64_t threads, const Work &work) {
   std::atomic<std::uint64_t> next = 0;

@@ -21,8 +21,8 @@ constexpr int carry_bits = std::bit_width(ExactSum::at_once) - 1;
 
 #define OUTCROP_INLINE inline __attribute__((always_inline))
 
-// The bits of a double without its sign, read as an integer. These integers have the same order as the absolute values
-// of the doubles. Infinity and NaN give the largest integers.
+// The bits of a double without the sign bit, read as an integer. If one double has a larger absolute value than
+// another, its integer is also larger. Infinity and NaN give the largest integers.
 using Bits = std::int64_t;
 constexpr Bits sign_mask = ~(Bits{1} << 63);
 
@@ -34,7 +34,7 @@ OUTCROP_INLINE Bits largest_of(const double *values, std::size_t count) {
 
 // Splits each number into a high part and a low part. Replaces the numbers by their low parts, and returns the sum of
 // the high parts. To get the high part, the function adds `unit` to the number and then subtracts `unit` again. The
-// addition rounds the number to a multiple of a power of two. This power of two depends only on `unit`. No other
+// addition of `unit` rounds the number to a multiple of a power of two, which depends only on `unit`. No other
 // operation of this function rounds.
 OUTCROP_INLINE double take_high_parts(double *values, std::size_t count, double unit) {
   constexpr std::size_t width = 8;
@@ -63,7 +63,7 @@ constexpr std::size_t group_bytes = 64;
 template <typename Value>
 constexpr long group_cells = group_bytes / sizeof(Value);
 
-// Collects the sums of groups, so that a single call of ExactSum::add() can add many of these sums.
+// Collects the sums of many groups. Then a single call of ExactSum::add() adds all these sums.
 struct GroupSums {
   static constexpr std::size_t capacity = ExactSum::at_once;
 
@@ -86,8 +86,8 @@ struct RegisterOf {
 template <typename Value, std::size_t count>
 using Register = typename RegisterOf<Value, count>::Type;
 
-// Adds the second half of a group to the first half, and repeats this until one register of doubles remains. The
-// squares of the values are added in the same way.
+// Adds the second half of a group to its first half, and repeats this step with the result until it fits into one
+// register of doubles. The squares of the values are added in the same way.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &sum, Register<double, width> &square) {
   constexpr std::size_t parts = group_cells<Value> / width;
@@ -107,9 +107,8 @@ OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &su
   square = squares[0];
 }
 
-// Adds the second half of every group to its first half. The groups are in two registers, and the sums go into one
-// register. In the inputs, each group has `left` successive numbers. In the result, each group has left / 2 successive
-// numbers.
+// Adds the second half of every group to its first half. The input is two registers, in which each group has `left`
+// successive numbers. The result is one register, in which each group has left / 2 successive numbers.
 template <std::size_t left, typename Numbers, std::size_t... place>
 OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &joined, std::index_sequence<place...>) {
   constexpr std::size_t half = left / 2;

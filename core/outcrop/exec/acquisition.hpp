@@ -1,13 +1,13 @@
 // This file handles point sources, receivers, sums and snapshots during a pass. The rows are processed while they are
 // in a cache, so that no plane is loaded from memory a second time.
 //
-// A block may also update cells that another block owns. Each block adds sources to all cells that it updates. A block
+// A block can also update cells that another block owns. A block adds sources to all cells that it updates, but it
 // samples and sums only the cells that it owns.
 //
-// A rank may also update cells of a neighbouring rank. With deep halos, both ranks update the same cells, and each rank
+// A rank can also update cells of a neighbouring rank. With deep halos, both ranks update the same cells, and each rank
 // samples, sums and writes only its own rows. With split tiling, exactly one rank updates each cell. This rank samples
-// and sums the cell, even if a neighbour owns the cell. The rank that owns the cell receives the finished rows and
-// writes the cell to snapshots.
+// and sums the cell, even if a neighbour owns the cell. The owner of the cell receives the finished rows and writes the
+// cell to snapshots.
 //
 // The points of sources and receivers are sorted by plane. A thread that has updated some rows uses this table to find
 // the points in these rows:
@@ -17,8 +17,8 @@
 //     points        y: 2 2 7     1 9
 //
 // For each position, `first` contains the index of the first point in the plane at this position. If the index of the
-// next position is the same, the plane has no points. In each plane, points are sorted by row. Points in the same cell
-// stay in the order of the requests, because the order of additions determines the bits.
+// next position is the same, the plane has no points. In each plane, points are sorted by row. If several points are in
+// the same cell, they have the order of the requests, because the order of additions determines the bits.
 //
 // No locks are needed, because only one thread at a time updates a row. Other threads read the row only after this
 // thread has finished its tile.
@@ -45,14 +45,14 @@ namespace outcrop {
 // --- sums over all cells ---------------------------------------------------------------------------------------------
 // Computes sums over all cells of a field after a step, part by part, while rows are in a cache.
 //
-// The plan and the threads determine the parts and their order, but the result must not depend on the parts or their
-// order. So the cells are divided into groups of 64 bytes. A part always consists of whole groups. The cells of a group
-// are added in a fixed order (cells after nx count as 0), and the sums of the groups are then added exactly:
+// The plan and the threads determine the parts and their order. But the result must not depend on the parts, nor on
+// their order. So the cells are divided into groups of 64 bytes. A part always consists of whole groups. The cells of a
+// group are added in a fixed order (cells after nx count as 0), and the sums of the groups are then added exactly:
 //
 //     |0 1 2 3 4 5 6 7|8 9 ...
 //
-// In float64, a group has 8 cells. The sums 0+4, 1+5, 2+6 and 3+7 are computed first. Then the first half of these four
-// sums is added to the second half. The result is two sums, which are added last.
+// In float64, a group has 8 cells. The sums 0+4, 1+5, 2+6 and 3+7 come first. Then the first two of these four sums are
+// added to the last two. At the end, the two results are added.
 //
 // ExactSum adds doubles without rounding, so the order of the doubles does not matter. The sum is an integer in units
 // of the smallest double:
@@ -64,9 +64,9 @@ namespace outcrop {
 // The addition of a number changes three limbs. This representation is Kulisch's long accumulator. Infinities and NaNs
 // are added separately.
 //
-// One call adds up to 1024 numbers. All these numbers are split at the same bit into a high part and a low part. This
-// bit is so high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit, until
-// all low parts are zero:
+// One call adds up to 1024 numbers. All these numbers are split into a high part and a low part, at the same bit. The
+// bit is chosen so high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit,
+// until all low parts are zero:
 //
 //     largest     1.01100|101
 //     others      0.00110|011          sum of high parts ──► limbs
@@ -154,8 +154,8 @@ struct Cell {
   long z, y, x;
 };
 
-/// Values that a source adds to cells of a field in each step. In a step, several stages may update the field. The
-/// values are added directly after the last of these stages.
+/// Values that a source adds to cells of a field in each step. If several stages of a step update the field, the values
+/// are added directly after the last of these stages.
 struct PointInjection {
   std::size_t field = 0;
   std::vector<Cell> cells;
@@ -171,8 +171,8 @@ struct LeadInjection {
   const std::byte *values = nullptr;  ///< index: [step of the lead][cell]; values have the type of the grid
 };
 
-/// Cells of a field that are sampled at each step: before the first stage if `before` is true, otherwise at the end of
-/// the step.
+/// Cells of a field that are sampled in each step. If `before` is true, they are sampled before the first stage of the
+/// step. Otherwise they are sampled at the end of the step.
 struct PointSamples {
   std::size_t field = 0;
   std::vector<Cell> cells;
@@ -237,8 +237,8 @@ class PointTable {
   std::vector<std::size_t> first_;  // the index of the first point of each position, from `lowest_` on
 };
 
-/// Adds the values of sources to cells. One object is for the steps of a pass, and another object is for the steps of
-/// its lead. All arguments must outlive this object.
+/// Adds the values of sources to cells. The steps of a pass have one object, and the steps of its lead have another
+/// object. All arguments must outlive this object.
 class Injections {
  public:
   Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
@@ -246,8 +246,8 @@ class Injections {
   Injections(const Grid &grid, const Window &window, const Lead &lead, const std::vector<LeadInjection> &lists);
 
   /// Adds the values of the sources in a part of a plane. Must be called after the level `level` has updated this part.
-  /// For the sources of the lead, level 1 is the first level of the lead. For other sources, level 1 is the first level
-  /// after the lead.
+  /// If the object is for the lead, level 1 is the first level of the lead. Otherwise level 1 is the first level after
+  /// the lead.
   void add(long level, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -312,8 +312,8 @@ class Acquisition {
   /// Processes receivers, sums and snapshots for cells that no step changes. The rows of `cells` are not folded.
   void rim(long position, const Rectangle &cells);
 
-  /// Writes rows to the snapshots. A neighbouring rank has updated these rows. The rows must hold their values after
-  /// `done` steps.
+  /// Writes received rows to the snapshots. A neighbouring rank has updated these rows. The rows must hold their values
+  /// after `done` steps.
   void received(long done, long position, const Rectangle &rows) {
     snapshots_.write(done, position, position + 1, rows);
   }

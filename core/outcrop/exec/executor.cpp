@@ -46,7 +46,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
       store_(store),
       transfers_(grid_, window_, fields_, store, options.links, options.max_levels) {
   assert(window_.rings() == fields_.rings());
-  // The memory is touched here, so that page faults and errors occur before the first pass.
+  // The constructor touches the memory, so that page faults and errors occur before the first pass.
   if (options.memory == nullptr) place_memory(window_, team_);
   if (options.lock) lock_memory(window_.data(), window_.size());
   if (!options.checksum || store_ == nullptr) return;
@@ -121,10 +121,10 @@ void Executor::begin_block(const BlockAction &action) {
   if (acquisition_) acquisition_->set_own(action.own);
 }
 
-// Returns the arrays of an action and the ring of each array. A plan stores values of levels before the last level only
-// if the state has one field and a step has one stage. In this case, one ring of the field holds the even levels, and
-// the other ring holds the odd levels. The array `target` stores the levels in the ring of the last level. The array
-// `other` stores the levels in the other ring.
+// Returns the arrays of an action and the ring of each array. A plan can also store values of levels before the last
+// level, but only if the state has one field and a step has one stage. Then one ring of the field holds the even
+// levels, and the other ring holds the odd levels. Levels in the ring of the last level are stored in the array
+// `target`. All other levels are stored in the array `other`.
 std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   std::vector<ArrayRing> result;
   if (array == Array::statics || array == Array::static_faces) {
@@ -257,12 +257,11 @@ void Executor::perform(const CheckAction &action) {
 }
 
 // Compares the checksums and seals of whole planes. The rank has read these planes only to send them to another rank.
-// This first read does not add the planes to the checksums of the pass, because the pass reads the same planes a second
-// time.
+// The pass reads the same planes a second time. So only the second read adds the planes to the checksums of the pass.
 void Executor::check_sent(const CheckAction &action) {
   const std::vector<ArrayRing> pairs = array_rings(action.array, 0);
   {
-    // Wait only for the rings of this action. In other rings, the slots with the same numbers may hold other planes of
+    // Wait only for the rings of this action. The slots with the same numbers in other rings can hold other planes of
     // the pass.
     const Timer timer(counters_.seconds_read_wait);
     for (const ArrayRing &pair : pairs)
@@ -304,8 +303,8 @@ std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &ce
   return crc32c({window_.cell(ring, z, cells.y0, cells.x0), bytes});
 }
 
-// Compares two checksums of each fringe: the checksum before the fringe was written, and the checksum after it was
-// read. A fringe is written and read in the same pass, so the first checksum stays in memory.
+// Compares two checksums of each fringe. The first was computed before the fringe was written, and the second after it
+// was read. A fringe is written and read in the same pass, so the first checksum stays in memory.
 void Executor::check_fringes(const std::vector<ArrayRing> &pairs, long z0, long z1) {
   if (!checks_) return;
   for (const ArrayRing &pair : pairs) {
@@ -332,7 +331,7 @@ void Executor::check_planes(long z0, long z1) {
     if (const auto wrong = checks_->wrong(z)) throw CorruptionError(transfers_.damage(wrong->pair, z, wrong->whole));
 }
 
-// Returns the cells of the rim of plane z that lie inside `cells`. The result is one rectangle for each end of the y
+// Returns the part of the rim of plane z that lies inside `cells`. The result has one rectangle for each end of the y
 // axis. If plane z belongs to the rim in z, all its rows belong to the rim.
 std::array<Rectangle, 2> Executor::rim_of(long z, const Rectangle &cells) const {
   Rectangle low = cells, high = cells;
@@ -350,7 +349,7 @@ void Executor::copy_rows(std::size_t from, std::size_t to, long z, const Rectang
 
 // Copies the rim of a recomputed field from another field (Field::follows). If the other field is a state of the
 // history, the function first waits until the reads of this state are complete. The function also waits for two
-// transfers of the slots: the write of the rows of the previous block, and the read of the fringe.
+// transfers of each slot: the write of the previous block's rows, and the read of the fringe.
 void Executor::copy_recomputed(const CopyAction &action) {
   const std::size_t to = fields_.recomputed()[static_cast<std::size_t>(action.recomputed)], from = fields_.follows(to);
   if (fields_.is_history(from)) wait_for_history(action.z0, action.z1, false);
@@ -368,8 +367,8 @@ void Executor::copy_recomputed(const CopyAction &action) {
 }
 
 // Copies the rim in y and z from the first copies of the fields to the second copies. The rim in x is not copied,
-// because kernels write it. No update changes the rows of the rim in y or the planes of the rim in z. So this rim is
-// copied only once, and the checksums of its cells are valid for every level.
+// because kernels write it. No update changes the rim in y and z. So this rim is copied only once, and the checksums of
+// its cells are the same at every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
   const bool sums = checks_ && z >= own_.z0 && z < own_.z1;
   for (const Rectangle &rim : rim_of(z, action.cells)) {
@@ -409,8 +408,8 @@ void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
 }
 
 // Waits until the rows of the rim have been received from the neighbouring ranks. The copy of the rim is the first
-// action that changes the slots of second copies. So the function also waits until all faces of the former planes in
-// these slots are sent and received.
+// action that changes the slots of second copies for a new plane. So the function also waits until all faces of the
+// previous plane in each of these slots are sent and received.
 void Executor::wait_for_faces(const CopyAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -425,9 +424,9 @@ void Executor::wait_for_faces(const CopyAction &action) {
   }
 }
 
-// Waits for the faces that concern an update: the rank must have received the rows that the update reads, and must have
-// sent the rows that the update overwrites. The function must not wait for other faces of the same planes. A
-// neighbouring rank may be able to transfer those faces only after it has received the result of this update.
+// Waits for the faces that an update needs. The rank must have received the rows that the update reads, and it must
+// have sent the rows that the update overwrites. The function must not wait for other faces of the same planes: a
+// neighbouring rank may need the result of this update before it can transfer them.
 void Executor::wait_for_faces(const UpdateAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -471,8 +470,8 @@ void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
 }
 
 // Waits until the planes z0 <= z < z1 of each state of the history have been read. If `is_update` is true, z1 is the
-// end of a slab, and the function waits for all planes below z1 + Fields::ahead(). The function also adds all rows that
-// have been read to the checksums of the states.
+// end of a slab, and the function waits for the planes below z1 + Fields::ahead(). Then the function adds the rows that
+// it has waited for to the checksums of the states.
 void Executor::wait_for_history(long z0, long z1, bool is_update) {
   if (store_ == nullptr) return;
   std::vector<std::pair<std::size_t, long>> arrived;  // pairs: number of a state, plane of this state
@@ -496,8 +495,8 @@ void Executor::wait_for_history(long z0, long z1, bool is_update) {
   team_.for_each(static_cast<long>(arrived.size()), [&](long place) {
     const auto [index, z] = arrived[static_cast<std::size_t>(place)];
     const std::size_t ring = fields_.histories()[index];
-    // Several blocks may read the same row of a state, so only the block that owns the row adds it to the checksum.
-    // Each row of a computed field is read by only one block.
+    // If several blocks read the same row of a state, only the block that owns the row adds it to the checksum. In a
+    // computed field, only one block reads each row.
     Rectangle rows = transfers_.history_rows(ring, z);
     if (!fields_.is_computed(ring)) rows = intersection(rows, own_.cells);
     if (z < own_.z0 || z >= own_.z1 || rows.empty()) return;

@@ -1,4 +1,4 @@
-// Class Executor runs the actions of one pass. No other class uses the window, the threads and the files together.
+// Class Executor runs the actions of passes. Only this class uses the window, the threads and the files together.
 //
 // The executor starts the actions in the order in which the pass lists them. The actions Read and Write only put planes
 // into the queue of the I/O thread. The I/O thread transfers the planes (pump.hpp). The actions Update and Copy run on
@@ -19,11 +19,11 @@
 // after the update has used all rows of the plane. This detection is early enough, because the result of a pass becomes
 // valid only at the commit.
 //
-// A rank may begin a pass before all ranks have committed the previous pass. The first write of the pass overwrites the
-// older generation, which is needed until all ranks have committed. So the caller may give a function `before_write`,
-// which waits for the other ranks.
+// A rank may begin a pass before all ranks have committed the previous pass. The first write of the new pass overwrites
+// the older generation. This generation is needed until all ranks have committed. So the caller can give a function
+// `before_write`, which waits for the other ranks.
 //
-// The executor makes no decisions. The plan determines when each plane is read, and into which ring the plane is read.
+// The executor makes no decisions. The plan determines when each plane is read, and which ring gets the plane.
 #pragma once
 
 #include <array>
@@ -57,8 +57,8 @@ struct BlockAction {
   long shift = 0;
 };
 
-/// Moves the cells `cells` of planes z0 <= z < z1 inside their slots. The cells move from their place in the previous
-/// frame to their place in the current frame. Only the rings with the values of level `level` change.
+/// Moves the cells `cells` of planes z0 <= z < z1 inside their slots. Each cell moves from its place in the previous
+/// frame to its place in the current frame. This applies only to the rings with the values of level `level`.
 struct CarryAction {
   long z0, z1;
   Rectangle cells;
@@ -106,13 +106,13 @@ struct WriteAction {
   long level;
 };
 
-/// Adds cells of planes z0 <= z < z1 to the checksums of these planes. A plan needs this action for cells that no
-/// update of this rank adds to the checksums. If `array` is `source`, the action adds the cells to the checksums of the
-/// source and of the static fields. The slots must then hold the values that were read from disk. If `array` is
-/// `target`, the action adds the cells to the checksums of the target. The slots must then hold the values that will be
-/// written to disk.
+/// Adds cells of planes z0 <= z < z1 to the checksums of these planes. Updates usually add their cells to the
+/// checksums. A plan needs this action for cells that no update of this rank adds. If `array` is `source`, the action
+/// adds the cells to the checksums of the source and of the static fields. The slots must then hold the values that
+/// were read from disk. If `array` is `target`, the action adds the cells to the checksums of the target. The slots
+/// must then hold the values that will be written to disk.
 ///
-/// A block that owns no planes only sends whole planes to neighbouring ranks. In such a block, `array` is `source` or
+/// If a block owns no planes, it only sends whole planes to neighbouring ranks. In such a block, `array` is `source` or
 /// `statics`, and the action compares the checksums of the planes immediately.
 struct CheckAction {
   long z0, z1;
@@ -156,23 +156,23 @@ struct ExecutorOptions {
 class Executor {
  public:
   /// If the caller provides no memory for the window, the constructor allocates the memory and touches every page.
-  /// `store` may be null if no action transfers planes. Measurements and runs with all arrays in memory have no
-  /// transfers. Throws InputError if memory cannot be allocated or locked.
+  /// `store` can be null if no action transfers planes, as in measurements and in runs with all arrays in memory.
+  /// Throws InputError if memory cannot be allocated or locked.
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
   /// Runs one pass and returns the results of acquisition. The samples of receivers are stored at the addresses in
   /// `requests`. `scalars` has one set of scalars for each step of the pass, or one set for all steps. `lead_scalars`
-  /// has the scalars of the steps of the lead. If `before_write` is not empty, run() calls it once in the calling
-  /// thread, before the first write to a target. The targets do not change before `before_write` returns. Throws
+  /// has the scalars of the steps of the lead. If `before_write` is not empty, run() calls it once, in the calling
+  /// thread, before the first write to a target. The targets change only after this call has returned. Throws
   /// StorageError, CorruptionError, CommunicationError, Cancelled, or the exception of `before_write`. After an error,
   /// the links are cancelled, and the executor must not be used again.
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
                          AcquisitionRequests requests = {}, std::vector<std::byte> lead_scalars = {},
                          std::function<void()> before_write = {});
 
-  /// Exchanges the two rings of a field if all planes of the field stay in the window. The caller must call
-  /// swap_rings() after each pass with an odd number of levels. After the exchange, the first ring again holds the
-  /// newest values. swap_rings() must not be called while run() is active.
+  /// Exchanges the first and the second ring. This function is for a problem with one field whose planes all stay in
+  /// the window. Its caller must call swap_rings() after each pass with an odd number of levels. Then the first ring
+  /// holds the newest values again. swap_rings() must not be called while run() is active.
   void swap_rings();
 
   /// Makes run() throw Cancelled soon. Any thread may call cancel().
@@ -187,8 +187,8 @@ class Executor {
   std::uint64_t bytes_snapshots() const { return bytes_snapshots_.load(std::memory_order_relaxed); }
   std::size_t memory_bytes() const { return window_.size(); }
   const ThreadPlacement &placement() const { return team_.placement(); }
-  /// Returns the numbers of those arrays of the state that got NaN or infinity in the last pass. Only updated cells
-  /// in a sample of the rows are searched (PlaneSums). Must be called only between passes.
+  /// Returns the numbers of the arrays of the state in which the last pass has produced NaN or infinity. The search
+  /// considers only updated cells, and only a sample of the rows (PlaneSums). Must be called only between passes.
   std::vector<std::size_t> not_finite() const { return checks_ ? checks_->not_finite() : std::vector<std::size_t>(); }
 
  private:

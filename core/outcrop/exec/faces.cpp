@@ -96,8 +96,8 @@ void Faces::throw_if_stopped() const {
   if (cancelled_) throw Cancelled("the transfer of faces was cancelled");
 }
 
-// Keeps the first failure and cancels all jobs. The cancellation makes the other threads fail, too. Their failures are
-// not kept.
+// Keeps the first failure and cancels all jobs. Because of the cancellation, the other threads also fail. Their
+// failures are not kept.
 void Faces::fail(std::exception_ptr failure) {
   {
     const std::lock_guard lock(mutex_);
@@ -131,10 +131,10 @@ void Faces::loop(Lane &lane) {
   }
 }
 
-// Collects jobs from the front of a queue, so that a single system call can transfer them together. Stores the rows of
-// these jobs in `batch`, and returns the number of jobs. The caller has checked that the first job can begin. A later
-// job is added only if this job can also begin now. So no job waits for a later job. If two jobs receive the same rows,
-// the second job is not added. The rows of the first job must be checked before the second job overwrites them.
+// Collects jobs from the front of a queue. A single system call can then transfer these jobs together. Stores the rows
+// of these jobs in `batch`, and returns the number of jobs. The caller has checked that the first job can begin. A
+// later job is added only if this job can also begin now. So no job waits for a later job. If two jobs receive the same
+// rows, the second job is not added, because the rows must be checked before the second job overwrites them.
 std::size_t Faces::gather(const Lane &lane, std::span<std::span<std::byte>> batch) const {
   std::size_t count = 0, bytes = 0;
   Ticket begun = lane.jobs.front().after;

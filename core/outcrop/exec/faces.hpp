@@ -8,18 +8,17 @@
 //     rank j       ... last rows |  halo  |                      side 1: the neighbour with higher rows
 //
 // Each link has a thread that sends and a thread that receives. Each of these threads takes jobs from its own bounded
-// queue, in the order in which the plan lists the jobs. The plans of both neighbours list the faces of a link in the
-// same order. A job may name a request of the I/O thread (pump.hpp). Such a job begins only after the request is
-// complete. So rows that have been read are sent immediately, while the executor updates other planes. A thread
-// transfers several short jobs by one system call, and reports each job when the job is finished.
+// queue, in the order in which the plan lists the jobs. The plans of both ranks list the faces of their common link in
+// the same order. A job can name a request of the I/O thread (pump.hpp). Such a job begins as soon as the request is
+// complete. So rows are sent as soon as they are read, while the executor updates other planes. A thread transfers
+// several short jobs by one system call, and reports each job when the job is finished.
 //
 // If the grid is divided in z as well as in y, a rank also sends whole planes. Side 2 is the neighbour with lower
 // planes, and side 3 is the neighbour with higher planes.
 //
 // In split tiling, a rank sends rows of each level while it updates a plane ("stairs"), and rows of the last level
-// ("finished"). So several faces of a slot may be in transfer at the same time. For each slot, class SlotFaces stores
-// the rows of the faces in transfer. A thread that uses other rows of the slot does not wait for the transfers of
-// faces.
+// ("finished"). So several faces of a slot can be in transfer at the same time. For each slot, class SlotFaces stores
+// which rows are in transfer. A thread that uses other rows of the slot need not wait.
 //
 // The first failure stops all jobs and cancels all links, so that the neighbouring ranks also stop. Every thread that
 // waits for a job throws the first failure.
@@ -60,9 +59,9 @@ class Faces {
 
   /// send() and receive() add a job to a queue. The job begins only after the request `after` of the pump is complete.
   /// The memory of the rows must stay valid until the job is finished or this object is destroyed. send() and receive()
-  /// return the number of the job, counted separately for each side and direction. If an earlier job has failed, they
-  /// throw the first failure. After cancel(), they throw Cancelled. They throw InputError if the rank has no neighbour
-  /// on this side.
+  /// return the number of the job. The numbers of each side and direction are counted separately. If an earlier job has
+  /// failed, send() and receive() throw the first failure. After cancel(), they throw Cancelled. They throw InputError
+  /// if the rank has no neighbour on this side.
   Ticket send(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(0, side, rows, after); }
   Ticket receive(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(1, side, rows, after); }
 
@@ -74,7 +73,7 @@ class Faces {
   /// Waits until all jobs on all sides are finished.
   void drain();
 
-  /// Cancels the links. Each thread that waits in a function of this object then throws Cancelled.
+  /// Cancels the links. All threads that wait in functions of this object then throw Cancelled.
   void cancel();
 
   /// bytes_sent() and bytes_received() return the number of bytes in all finished jobs.

@@ -102,7 +102,7 @@ namespace {
 
 constexpr double stream_scalar = 3.0;
 
-// Copies one cache line at a time. The assembler statement keeps the compiler from replacing the loop by a call of
+// Copies one cache line at a time. Without the assembler statement, the compiler would replace the loop by a call of
 // memcpy(). For long arrays, memcpy() writes to memory without using the caches.
 [[gnu::always_inline]] inline void copy(const double *__restrict first, const double *, double *__restrict result,
                                         std::size_t count) {
@@ -139,8 +139,8 @@ void plain(Read first, Read second, Written result) {
   loop(first.data(), second.data(), result.data(), result.size());
 }
 
-// Compiles a loop with stores of 32 bytes. With stores of 16 bytes, the core limits the speed. The speed should depend
-// only on the memory. Stores of more than 32 bytes are not faster than stores of 32 bytes.
+// Compiles a loop with stores of 32 bytes. The memory should limit the speed, but with stores of 16 bytes, the core
+// limits it. Longer stores are not faster than stores of 32 bytes.
 #if defined(__x86_64__)
 template <auto loop>
 __attribute__((target("avx2"))) void wide(Read first, Read second, Written result) {
@@ -185,7 +185,7 @@ std::uint64_t next_xorshift(std::uint64_t &state) {  // xorshift64* (Vigna 2016)
   return state * 0x2545F4914F6CDD1D;
 }
 
-// Keeps the compiler from removing the loops that compute the value.
+// Uses a value, so that the compiler does not remove the loops that compute it.
 template <typename Value>
 void use(const Value &value) {
   asm volatile("" : : "g"(&value) : "memory");
@@ -416,8 +416,8 @@ struct Share {
   int error = 0;
 };
 
-// Runs the requests of one thread. `move` makes one request and returns 0 or an errno. Several small requests share one
-// reading of the clock, because reading the clock takes as long as a small request.
+// Runs the requests of one thread. `move` makes one request and returns 0 or an errno. The clock is read only once for
+// several small requests, because reading the clock takes as long as a small request.
 template <typename Move>
 Share move_requests(const Workload &workload, Offsets offsets, Clock::time_point start, const Move &move) {
   constexpr std::size_t bytes_per_reading = std::size_t{64} << 10;
@@ -492,8 +492,8 @@ Moved measure_threads(const std::string &path, bool mapped, const Workload &work
     file.narrow(0, workload.span_bytes);
     mapping.emplace(file);
   }
-  // At a page fault, the system reads this number of bytes around the address. If the next request is in another part
-  // of the file, the additional bytes are not used.
+  // At a page fault, the system reads this number of bytes around the address. Random requests that are smaller would
+  // not use the additional bytes.
   constexpr std::size_t read_ahead_bytes = std::size_t{128} << 10;
   if (mapping && workload.random && workload.request_bytes < read_ahead_bytes)
     madvise(mapping->data(), mapping->size(), MADV_RANDOM);

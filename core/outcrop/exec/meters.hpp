@@ -5,10 +5,10 @@
 //
 //     copy  c = a     scale  b = s c     add  c = a + b     triad  a = b + s c
 //
-// A measured speed is the number of bytes of all arrays in the formula, divided by the time. STREAM counts bytes in the
-// same way. Before a processor writes to a cache line, it fetches the line from memory. The measured speeds do not
-// count these fetched bytes. Compilers must not replace the loops by library functions that write to memory without
-// using the caches. The code of the loops prevents this replacement.
+// A measured speed is the number of bytes of all arrays in the formula, divided by the time, as in STREAM. Before a
+// processor writes to a cache line, it fetches the line from memory. The measured speeds do not include these fetched
+// bytes. The code of the loops keeps the compiler from replacing them by library functions, because such functions
+// write to memory without using the caches.
 //
 // Stream works on any memory, including mapped files, and can make its results durable. Stream has three modes, which
 // follow A. Jackson:
@@ -17,8 +17,8 @@
 //     individual   each element is written back before the next element is stored; msync writes back whole pages
 //     collective   the loop runs, then several threads flush the whole result
 //
-// Each thread works on the same range of elements in all three arrays. Each thread is also the first thread that
-// touches its elements.
+// Each thread works on one range of elements, which is the same range in all three arrays. This thread is also the
+// first thread that touches these elements.
 #pragma once
 
 #include <cstddef>
@@ -43,15 +43,15 @@ namespace outcrop {
 /// Measures updates of slabs. The planes have the layout of the planes of `grid`, but the streaming axis has no end.
 class UpdateMeter {
  public:
-  /// Allocates `rings` rings of `ring_planes` planes. The constructor touches the memory of the rings, so that the
-  /// first access to this memory is not measured.
+  /// Allocates `rings` rings of `ring_planes` planes. The constructor touches the memory of the rings, because the
+  /// first access to memory is slow and must not be measured.
   UpdateMeter(const Grid &grid, Stages stages, ThreadPlacement placement, std::size_t rings, long ring_planes);
 
   /// Updates `repeats` slabs of `slab_planes` planes and `levels` levels. Before the measurement, one more slab is
   /// updated to warm up the caches. Returns the cell updates per second of each slab. Each slot holds the cells `frame`
   /// of a plane. Only the cells inside `region` are updated. If `shifted` is true, small slots begin at different
-  /// offsets in a page, as large slots do (window.hpp). Throws InputError if the slabs need more memory than the window
-  /// has.
+  /// offsets in a page. Large slots always begin at different offsets (window.hpp). Throws InputError if the slabs need
+  /// more memory than the window has.
   std::vector<double> measure(const Tiling &tiling, long levels, long slab_planes, const Rectangle &frame,
                               const UpdateRegion &region, int repeats, bool shifted = false);
 
@@ -65,7 +65,8 @@ class UpdateMeter {
   Team team_;
 };
 
-/// Returns the speed of all threads together, in bytes per second, for checksums of planes that are not in a cache.
+/// Measures checksums of planes that are not in a cache. Returns the speed of all threads together, in bytes per
+/// second.
 double measure_checksum_rate(unsigned threads, std::size_t plane_bytes, std::size_t total_bytes);
 
 /// The type of a loop of STREAM. The three spans have the same length. Every loop reads `first`. A loop reads `second`
@@ -88,11 +89,12 @@ class MemoryMeter {
   /// the measurements, the loop runs once to warm up the caches. Throws InputError for an unknown name.
   double bandwidth(const std::string &loop, int repeats);
 
-  /// Measures independent reads or writes of random cache lines. Returns the bytes per second of all threads together.
+  /// Measures reads or writes of random cache lines, which do not depend on each other. Returns the bytes per second of
+  /// all threads together.
   double random_bandwidth(bool write);
 
-  /// Returns the time of one load from memory, in seconds. Each load returns the address of the next load. The loads
-  /// follow a random cycle through all cache lines of an array.
+  /// Returns the time of one load from memory, in seconds. Each load returns the address of the next load. The
+  /// addresses form a random cycle through all cache lines of an array.
   double latency();
 
  private:
@@ -122,8 +124,9 @@ class Stream {
   /// Returns whether all elements equal `value`.
   bool holds(std::span<const double> values, double value);
 
-  /// Runs a loop over arrays of the same length. If `flush` is not none, `result` must be a part of `mapping` that
-  /// begins at a page boundary. The result is then durable when run() returns. Throws StorageError if a flush fails.
+  /// Runs a loop over arrays of the same length. If `flush` is not none, the result is durable when run() returns. In
+  /// this case, `result` must be a part of `mapping` that begins at a page boundary. Throws StorageError if a flush
+  /// fails.
   StreamSeconds run(StreamLoop loop, std::span<const double> first, std::span<const double> second,
                     std::span<double> result, StreamFlush flush, const Mapping *mapping);
 
@@ -169,9 +172,10 @@ struct Moved {
 /// Throws InputError if the span is too small or the depth is larger than the store's depth. Throws StorageError.
 Moved measure_transfers(Store &store, const Workload &workload);
 
-/// Measures transfers through the page cache by independent threads that share the span. If `mapped` is true, the
-/// threads use loads and stores, and a flush is msync. Otherwise the threads use pread and pwrite, and a flush is
-/// fdatasync. Throws the same errors as measure_transfers().
+/// Measures transfers through the page cache. Independent threads perform the transfers. Sequential transfers of a
+/// thread stay in its own part of the span. Random transfers use the whole span. If `mapped` is true, the threads use
+/// loads and stores, and a flush is msync. Otherwise the threads use pread and pwrite, and a flush is fdatasync. Throws
+/// the same errors as measure_transfers().
 Moved measure_threads(const std::string &path, bool mapped, const Workload &workload);
 
 }  // namespace outcrop

@@ -1,20 +1,19 @@
-// This file describes the problem that the executor solves: the extents of the grid, the order of its planes and rows,
-// the fields with their copies, and the kernels that a level calls.
+// This file describes the problem that the executor solves. It has the extents of the grid, the order of the grid's
+// planes and rows, the fields with their copies, and the kernels that a level calls.
 //
 // The window moves along the streaming axis, position by position. If the streaming axis is not periodic, position p is
-// plane p. On a periodic axis, the first and the last plane are neighbours in space. For this reason, the positions on
-// a periodic axis alternate between planes from the lower end and planes from the upper end. So planes that are
-// neighbours in space have positions near each other, and a pass reads no plane twice:
+// plane p. If it is periodic, the first and the last plane are neighbours in space. For this reason, the positions
+// alternate between planes from the lower end and planes from the upper end. So planes that are neighbours in space
+// have positions near each other, and a pass reads no plane twice:
 //
 //     position   0   1    2   3    4   5   ...
 //     plane      0  n-1   1  n-2   2  n-3  ...
 //
-// On a periodic axis, a stencil of radius r reads planes up to 2r positions away, and the skew is 2r positions per
-// level.
+// On a periodic streaming axis, a stencil of radius r reads planes at distances of up to 2r positions. The skew is 2r
+// positions per level.
 //
-// On a periodic y axis, tiles count rows alternately from the lower and the upper end ("folded rows"). This order
-// applies only to tiles: in memory, rows have the order of the grid. On disk, both planes and rows have the order of
-// the grid.
+// On a periodic y axis, tiles count rows alternately from the lower and the upper end ("folded rows"). Only tiles use
+// this order. In memory, rows have the order of the grid. On disk, both planes and rows have the order of the grid.
 //
 // Each copy of a field in memory has its own ring in the window (window.hpp):
 //
@@ -51,12 +50,12 @@ inline long unfold(long position, long n) { return position % 2 == 0 ? position 
 /// plane, and then zeros if the rank's part has fewer rows than other parts. The zeros exist only on disk, and this
 /// rank never writes them.
 ///
-/// The grid may be the part of a rank that has neighbouring ranks in y or z (faces.hpp). Rows and planes are counted
-/// from the rank's first row and plane. The value -2^40 for the rim of one side means that a neighbouring rank owns the
-/// rows or planes beyond this side. The rows of a neighbour have y < 0 or y >= ny. These rows exist only in memory, in
-/// frames that are larger than the plane. The region of a block determines which rows of a neighbour are updated. The
-/// planes of a neighbour have z < 0 or z >= nz. A block can hold these planes in its slots if its shift is so large
-/// that z + shift is never negative.
+/// If the rank has neighbouring ranks in y or z (faces.hpp), the grid is only the part of this rank. Rows and planes
+/// are counted from the rank's first row and plane. The value -2^40 for the rim of one side means that a neighbouring
+/// rank owns the rows or planes beyond this side. The rows of a neighbour have y < 0 or y >= ny. These rows exist only
+/// in memory: a frame that is larger than the plane contains them. The region of a block determines which rows of a
+/// neighbour are updated. The planes of a neighbour have z < 0 or z >= nz. A block can have these planes in its slots.
+/// Then its shift is so large that z + shift is never negative.
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
   long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
@@ -88,8 +87,8 @@ struct Grid {
   /// Returns the number of the plane at a position.
   long plane(long position) const { return periodic_z ? unfold(position, nz) : position; }
 
-  /// Returns the position of plane z. If plane z lies beyond a periodic or mirror boundary, returns the position of the
-  /// plane in the grid that has the same values.
+  /// Returns the position of plane z. If plane z lies beyond a periodic or mirror boundary, a plane inside the grid has
+  /// the same values. In this case, returns the position of that plane.
   long position(long z) const {
     if (periodic_z) return fold(((z % nz) + nz) % nz, nz);
     while ((z < 0 && !has_below()) || (z >= nz && !has_above())) z = z < 0 ? -1 - z : 2 * nz - 1 - z;
@@ -97,8 +96,8 @@ struct Grid {
   }
 };
 
-/// A rectangle of a plane: the rows y0 <= y < y1, and in each row the cells x0 <= x < x1. The cells may include
-/// padding, so that x0 and x1 can be multiples of 64 bytes.
+/// A rectangle of a plane: the rows y0 <= y < y1, and in each row the cells x0 <= x < x1. A rectangle can include
+/// padding cells, so that x0 and x1 are multiples of 64 bytes.
 struct Rectangle {
   long y0 = 0, y1 = 0, x0 = 0, x1 = 0;
 
@@ -150,21 +149,22 @@ enum class Array : std::uint8_t {
   source,   ///< the arrays of generation g, which a pass reads
   target,   ///< the arrays of generation g + 1, which a pass writes
   statics,  ///< the arrays of fields that no stage updates
-  /// An array with the size of the grid, for values of levels before the last level. If the last level is even, the
-  /// array stores odd levels. If the last level is odd, the array stores even levels.
+  /// An array with the size of the grid, for values of levels before the last level. It stores the odd levels if the
+  /// last level is even, and the even levels if the last level is odd.
   other,
   fringes,     ///< for each plane, the fringe rows of even levels, followed by the fringe rows of odd levels
   recomputed,  ///< for each plane, the fringe rows of the fields that the pass computes again
   history,     ///< states of another run, in files that have rows without padding
-  // The following kinds are not arrays on disk. For these kinds, a write sends rows to a neighbouring rank, and a read
-  // receives rows from a neighbouring rank (faces.hpp).
+  // The following kinds are not arrays on disk. They are rows that neighbouring ranks exchange: a write sends rows to a
+  // neighbouring rank, and a read receives rows from one (faces.hpp).
   faces,         ///< rows of all arrays of the state, before the first step
   static_faces,  ///< rows of all static fields
-  /// Rows of the fields that one level updates, or rows of all arrays of the state before the first level. A rank sends
-  /// these rows to the neighbour with lower rows. The neighbour uses the received rows to update rows of both ranks.
+  /// Rows of the fields that one level updates. For level 0, rows of all arrays of the state before the first level. A
+  /// rank sends these rows to the neighbour with lower rows. The neighbour uses the received rows to update rows of
+  /// both ranks.
   stairs,
-  /// Rows of all arrays of the state after the last step. A rank sends these rows to their owner, the neighbour with
-  /// higher rows.
+  /// Rows of all arrays of the state after the last step. A rank sends these rows to the neighbour with higher rows,
+  /// which owns them.
   finished
 };
 
@@ -241,8 +241,8 @@ struct StepScalars {
   const void *of(long step) const { return values.data() + static_cast<std::size_t>(step) * bytes; }
 };
 
-/// Describes the lead of a pass. The lead consists of the first levels of the pass. These levels compute states of
-/// another run again, and belong to steps of the other run.
+/// Describes the lead of a pass. The lead consists of the first levels of the pass. These levels repeat steps of
+/// another run, to compute states of this other run again.
 struct Lead {
   long levels = 0;
   long per_step = 1;  ///< number of levels in a step of the other run
@@ -250,8 +250,8 @@ struct Lead {
 };
 
 /// The kernel calls of all levels of a pass. A level is one stage of a step. Usually, `calls` has the calls of two
-/// steps, and a pass repeats these calls. Two steps are enough, because the two copies of a field alternate. If steps
-/// read a history, each step reads different rings. In this case, `calls` has the calls of all steps of a pass.
+/// steps, and a pass repeats these calls. Two steps are enough, because the two copies of a field alternate. But if
+/// steps read a history, each step reads other rings. In this case, `calls` has the calls of all steps of a pass.
 struct Stages {
   /// the calls of the lead, if there is a lead, followed by the calls of step 0, step 1, ...
   std::vector<StageCall> calls;

@@ -1,5 +1,5 @@
 // Class SlotFile stores an array in a file. The array is divided into tiles, and each tile has two slots in the file.
-// The last commit uses one of the two slots of a tile, and the next commit may write to the other slot. So the slots of
+// The last commit uses one of the two slots of a tile. The next commit writes only to the other slot. So the slots of
 // the last commit stay unchanged until the next commit is complete. All tiles have the same size, but the last tile may
 // be shorter. In the drawing, stars mark the slots of the last commit:
 //
@@ -12,8 +12,8 @@
 // commit the last commit. If an error occurs before accept(), the caller can call write_changed() again.
 //
 // If the file allows direct I/O, several threads write tiles directly from the memory of the array, without the page
-// cache. If the file is in persistent memory, tiles are copied to the file, and the cache lines of the copies are
-// written back.
+// cache. If the file is in persistent memory, tiles are copied to the file. Then the cache lines of the copies are
+// written back to the persistent memory.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ struct CommittedTiles {
   std::vector<std::uint8_t> slots{};
 };
 
-/// Describes a damaged tile. If `error` is 0, the bytes of the tile in the file do not match the checksum of the
-/// commit. If the tile cannot be read, `error` is the errno.
+/// Describes a damaged tile. If the tile cannot be read, `error` is the errno. Otherwise `error` is 0, and the bytes of
+/// the tile in the file do not match the checksum of the commit.
 struct DamagedTile {
   std::size_t tile = 0;
   std::uint64_t offset = 0;
@@ -78,7 +78,7 @@ class SlotFile {
   const char *primitive() const;
 
  private:
-  // A commit, and for each tile a fingerprint of its bytes in memory.
+  // A commit, and a fingerprint of the bytes in memory of each tile.
   struct Known {
     CommittedTiles tiles{};
     std::vector<std::uint64_t> fingerprints{};  // empty if the fingerprints are not known

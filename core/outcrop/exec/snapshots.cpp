@@ -112,7 +112,8 @@ void CoarseBox::sum_row(const std::byte *cells, double *sums) const {
   sum_groups<double>(cells, box_.x, group_.x, sums);
 }
 
-// Adds the sums of a plane to a total, and then all waiting planes that follow without a gap.
+// Adds the sums of a plane to a total. Then adds the waiting planes that follow this plane, up to the first missing
+// plane.
 void CoarseBox::add_plane(Total &total, long plane, const double *sums) {
   assert(plane >= total.planes && plane < group_.z);
   if (plane > total.planes || total.sums == nullptr) {
@@ -226,9 +227,9 @@ std::byte *StagingBuffer::take(std::uint32_t file, ByteRange bytes) {
   return slot.data + bytes.begin % sizes_.slot_bytes;
 }
 
-// Takes a free slot of the buffer for a slot of a file. A slot of a file that was sent early may be opened again for
-// its remaining bytes. The new slot of the buffer then lacks the bytes that were already sent, so it cannot become
-// complete. The new slot is also sent early, or flush() sends it at the end.
+// Takes a free slot of the buffer for a slot of a file. If the slot of the file was sent early, it can be opened again
+// for its remaining bytes. Then the new slot of the buffer never gets the bytes that were already sent, and cannot
+// become complete. So it is also sent early, or flush() sends it at the end.
 StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   const ByteRange &range = ranges_[key.first].range;
   const std::uint64_t begin = key.second * sizes_.slot_bytes;
@@ -240,11 +241,11 @@ StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   return slot;
 }
 
-// Returns the open slot that should be sent early, or null. No thread may be filling this slot. Each tile uses the
-// planes of a slab in the same order. So the slot that has been unused for the longest time is often needed next, and
-// is usually a bad choice. This slot is a good choice only if the other slots have been used several times since its
-// last use. In this case, no tile of the slab uses the slot any more, and the function returns it. Otherwise the
-// function returns the slot with the most bytes.
+// Returns the open slot that should be sent early, or null. Slots that a thread is filling are left out. Each tile uses
+// the planes of a slab in the same order. So the slot that has been unused for the longest time is often needed next,
+// and is usually a bad choice. It is a good choice if the other slots have been used several times since its last use:
+// then no tile of the slab uses it any more. In this case, the function returns it. Otherwise the function returns the
+// slot with the most bytes.
 StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
   constexpr std::uint64_t turns = 8;
   StagingSlot *longest_unused = nullptr, *fullest = nullptr;
@@ -258,7 +259,7 @@ StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
 }
 
 // Sends an open slot early, or frees a slot that was sent. If neither is possible, waits until another thread changes a
-// slot. A thread never waits between take() and put(), so no thread waits forever.
+// slot. No thread waits forever, because a thread that has called take() calls put() before it waits again.
 void StagingBuffer::make_room(std::unique_lock<std::mutex> &lock) {
   if (open_.size() >= max_open_) {
     if (StagingSlot *early = slot_to_send_early(); early != nullptr) return send(*early, lock);
@@ -375,9 +376,8 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
   staging_.emplace(*store_, ranges, sizes);
 }
 
-// Writes the rows of the rim together with the updated rows next to them. The rows of the rim are complete long before
-// the updated rows. If the rows of the rim were written immediately, each plane that is read ahead would need an open
-// slot.
+// Writes the rows of the rim together with the updated rows next to them, although the rim is complete much earlier. If
+// the rim were written immediately, each plane that is read ahead would need an open slot.
 void Snapshots::write(long done, long z0, long z1, const Rectangle &cells) {
   Rectangle part = cells;
   if (part.y0 == grid_.first_row()) part.y0 = 0;
@@ -390,8 +390,8 @@ void Snapshots::write(long done, long z0, long z1, const Rectangle &cells) {
 }
 
 // Writes the newest values of the rim for all snapshots. Snapshots of previous values also get the newest values,
-// because the executor copies the rim to the second copies only after this call. In the rim, the newest and the
-// previous values are equal, because the rim never changes.
+// because the executor copies the rim to the second copies only after this call. This is right, because the rim never
+// changes: its newest and its previous values are equal.
 void Snapshots::write_rim(long position, const Rectangle &cells) {
   const bool updated = position >= grid_.first_plane() && position < grid_.end_plane();
   if (updated && grid_.first_row() < grid_.end_row()) return;

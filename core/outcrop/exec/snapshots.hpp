@@ -1,5 +1,5 @@
-// Writes boxes of fields to files while the fields are computed. In place of the cells of a box, the file can get the
-// means of groups of these cells. No plane stays in memory longer because of a snapshot.
+// Writes boxes of fields to files while the fields are computed. The file gets the cells of a box, or the means of
+// groups of these cells. Snapshots do not change how long a plane stays in memory.
 //
 // A thread that updates rows at the last level of a step copies the cells in the box to a staging buffer. The bytes of
 // the staging buffer are written directly to the file, without the page cache:
@@ -7,7 +7,7 @@
 //     file:  | header | box: z, y, x in C order, without padding | index |          offset = header bytes
 //                           ▒▒▒▒ rows of one tile
 //
-// The staging buffer keeps bytes until they are written, so the threads that have computed the bytes do not wait for
+// The staging buffer keeps bytes until they are written. So the threads that have computed the bytes do not wait for
 // the device. In this drawing, slot 7 is complete and is sent, and the slots 6 and 8 are open:
 //
 //     file     | slot 6         | slot 7         | slot 8         |     slots of a file, at multiples of their size
@@ -17,20 +17,20 @@
 //     free ──take()──► open ──put() of the last bytes──► sent ──pump──► free
 //                         └── if too many are open, the slot with the most bytes ──►
 //
-// A tile has only a few rows in each of many planes. The staging buffer joins these short pieces into long writes,
-// because devices are faster with long writes. If too many slots are open, one slot is sent early, before it is
-// complete. If a slot has not been used for a long time, this slot is sent, because only a later block will fill it.
-// Otherwise the slot with the most bytes is sent. plan/staging.py chooses the largest slot size with which slots are
-// rarely sent early.
+// A tile updates only a few rows of each plane, but it updates many planes. The staging buffer joins these short pieces
+// into long writes, because devices are faster with long writes. If too many slots are open, one slot is sent early,
+// before it is complete. A slot that has not been used for a long time is sent first, because only a later block will
+// fill it. Otherwise the slot with the most bytes is sent. plan/staging.py chooses the largest slot size for which all
+// open slots fit into the buffer. So slots are rarely sent early.
 //
-// Direct I/O writes whole pages. Pages at both ends of the box, and pages of a slot that was sent early, may be
-// incomplete. All bytes of such a page go through the page cache, including the bytes that arrive later. So no page is
-// written both directly and through the page cache. If a file does not allow direct I/O, all its bytes go through the
-// page cache.
+// Direct I/O writes whole pages. Pages at both ends of the box can be incomplete, and also pages of a slot that was
+// sent early. All bytes of such a page go through the page cache, even bytes that arrive later. So no page is written
+// both directly and through the page cache. If a file does not allow direct I/O, all its bytes go through the page
+// cache.
 //
 // The checksum of a slot is computed when the slot is sent, because its bytes are then still in a cache. A quarter of
-// the slots is reserved for transfers, because the I/O thread may wait about ten milliseconds for a processor during
-// updates.
+// the slots is reserved for transfers. The reason is that the I/O thread may wait about ten milliseconds for a
+// processor while other threads update.
 #pragma once
 
 #include <array>
@@ -63,8 +63,8 @@ namespace outcrop {
 // if the box does not consist of whole groups.
 //
 // Rows arrive in an order that depends on the plan and on the threads. But the bits of a mean must not depend on this
-// order. So the additions have a fixed order, in double precision: first the cells of a row, then the planes, and then
-// the rows of the group, always from the lowest to the highest position.
+// order. So the additions, which use double precision, have a fixed order: first the cells of a row, then the planes,
+// and then the rows of the group. Each of these three sums begins at the lowest position.
 //
 //     row of cells      |a b c d|e f g h|i j|         1. add along x: a + b + c + d, ...
 //     plane 0, row 5     A       B       C
@@ -72,15 +72,15 @@ namespace outcrop {
 //     ...
 //     rows 4, 5, 6, 7   T4 + T5 + T6 + T7             3. add along y, divide, and round to the type of the field
 //
-// The planes of a row usually arrive in ascending order, so a row of groups needs only one total for each row of cells.
-// The sums of a plane that arrives too early wait until the planes below it have arrived. Planes arrive early in three
-// cases. The upper rim is read before the planes below it. A periodic axis is read from both ends. Chunks of planes are
-// updated in parallel.
+// For a row of cells, the planes usually arrive in ascending order. So a row of groups needs only one total for each
+// row of cells. If a plane arrives too early, its sums wait until the planes below it have arrived. Planes arrive early
+// in three cases. The upper rim is read before the planes below it. A periodic axis is read from both ends. Chunks of
+// planes are updated in parallel.
 //
-// The sums are stored in memory that is reserved before the pass. For each row, the reserved memory has room for a
-// total and for waiting planes. It also has room for the rows of groups that two tiles share. A plan with unusually
-// thick slabs may need additional memory, which is then allocated during the pass. The budget includes the reserved
-// memory (run/acquisition/pass_acquisition.py).
+// The sums are stored in memory that is reserved before the pass. The reserved memory has room for the total and the
+// waiting planes of each row. If two tiles share a row of groups, there is also room for its sums. A plan with
+// unusually thick slabs may need additional memory, which is then allocated during the pass. The budget includes the
+// reserved memory (run/acquisition/pass_acquisition.py).
 
 /// The extents of a group, or of a box, in cells along each axis.
 struct Extents {
@@ -102,7 +102,7 @@ class CoarseBox {
  public:
   CoarseBox(const Extents &box, const Extents &group, std::size_t item_bytes);
 
-  /// The position of a row of groups in z and y, counted in groups, and the means of all groups in this row.
+  /// A row of groups: its position in z and y, counted in groups, and the means of all its groups.
   struct CoarseRow {
     long z = 0, y = 0;
     std::vector<double> means;
@@ -124,9 +124,9 @@ class CoarseBox {
   struct OpenRow {
     std::vector<Total> totals;  // for each row of cells in the row of groups
     long complete = 0;          // number of totals that include all planes
-    // Cells of rows that arrive in several parts, because a block or a range of columns has only some columns. A plan
-    // has no ranges of columns if the run has snapshots (tuner.py), because this memory is not part of the budget. The
-    // key is (z, y). The number counts the columns that have arrived.
+    // Cells of rows that arrive in several parts. This happens if a block or a range of columns has only some columns.
+    // The memory of `parts` is not part of the budget, so plans of runs with snapshots have no ranges of columns
+    // (tuner.py). The key is (z, y). The number counts the columns that have arrived.
     std::map<std::pair<long, long>, std::pair<std::vector<std::byte>, long>> parts{};
   };
   // Rows of groups are divided among several maps, so that threads seldom wait for each other.
@@ -165,15 +165,15 @@ struct ByteRange {
 
 class StagingBuffer {
  public:
-  /// Makes a buffer for the bytes `ranges[i]` of each file i of the store. The store must outlive the buffer. While the
-  /// buffer exists, no other code may use the store.
+  /// Makes a buffer. It is for the bytes `ranges[i]` of each file i of the store. The store must outlive the buffer.
+  /// While the buffer exists, no other code may use the store.
   StagingBuffer(Store &store, const std::vector<ByteRange> &ranges, StagingSizes sizes);
 
   std::size_t slot_bytes() const { return sizes_.slot_bytes; }
 
-  /// Returns memory for these bytes of a file. All bytes must be in the same slot, and each byte may be taken only
-  /// once. Waits for a free slot if necessary. Any thread may call take(). A thread must call put() before it calls
-  /// take() again. Throws StorageError if a write failed.
+  /// Returns memory for these bytes of a file. All bytes must be in the same slot. Each byte of a file must be taken
+  /// only once. Waits for a free slot if necessary. Any thread may call take(). A thread must call put() before it
+  /// calls take() again. Throws StorageError if a write failed.
   std::byte *take(std::uint32_t file, ByteRange bytes);
 
   /// Marks bytes as complete. The caller must have copied the bytes to the memory that take() returned. Throws
@@ -237,13 +237,13 @@ class StagingBuffer {
   Pump pump_;
 };
 
-/// The cells z0 <= z < z1, y0 <= y < y1, x0 <= x < x1 of a field after `done` steps of the pass. If `done` is 0, the
-/// values before the first step are written. The cells are written to an existing file, and begin at byte `offset`.
-/// If `group` has more than one cell, the means of groups of cells are written instead (CoarseBox).
+/// The cells z0 <= z < z1, y0 <= y < y1, x0 <= x < x1 of a field after `done` steps of the pass. If `done` is 0, these
+/// are the values before the first step. The cells are written to an existing file, and begin at byte `offset`. If
+/// `group` has more than one cell, the means of groups of cells are written instead (CoarseBox).
 ///
-/// If `age` is 1, the previous values of the field are written. The previous values must have an array on disk. No step
-/// changes the newest values in the rim in z and y. So in this rim, a pass replaces the previous values by the newest
-/// values. In this rim, the snapshot contains the newest values, too.
+/// If `age` is 1, the previous values of the field are written. The previous values must have an array on disk. In the
+/// rim in z and y, no step changes the newest values. So there, a pass replaces the previous values by the newest
+/// values, and the snapshot also has the newest values.
 struct Snapshot {
   std::size_t field = 0;
   long done = 1;
@@ -271,8 +271,8 @@ class Snapshots {
   /// values after `done` steps. Does not throw. After a failure, write_behind() and flush() throw the error.
   void write(long done, long z0, long z1, const Rectangle &cells);
 
-  /// Writes cells that no step changes. Skips the rim in y of planes that a step updates, because write() writes these
-  /// rows.
+  /// Writes cells that no step changes. If steps update a plane, skips the rim in y of this plane, because write()
+  /// writes these rows.
   void write_rim(long position, const Rectangle &cells);
 
   /// Starts to write pages of the page cache to the devices. No other thread may call write() during this call. Throws

@@ -1,16 +1,16 @@
-// Defines a team of threads that run one job at a time. This file also divides the window and the work among NUMA
+// Defines a team of threads. The team runs one job at a time. This file also divides the window and the work among NUMA
 // nodes.
 //
 // The team does not use OpenMP. The threads take the tiles of a slab one by one, and a thread waits only for the tiles
 // that its tile needs (tiles.hpp). So the threads need no parallel loop, and no barrier inside a slab. If a slab is
-// divided into ranges of columns (traverse.hpp), each range is a job, and the threads wait for each other after each
-// range. The thread sanitizer sees every synchronisation of the team, but not the synchronisation inside OpenMP. After a
-// job, the threads spin for a moment, because the next job usually follows within microseconds. If no job follows, the
-// threads sleep.
+// divided into ranges of columns (traverse.hpp), each range is a job. Then the threads wait for each other after each
+// range. The thread sanitizer sees every synchronisation of the team, but not the synchronisation inside OpenMP. After
+// a job, the threads spin for a moment, because the next job usually follows within microseconds. If no job follows,
+// the threads sleep.
 //
 // The threads of a team are its members. If ThreadPlacement::bound is true, each member is bound to a processor. The
-// thread that calls run() is member 0. This thread is bound only while the result of bind_caller() exists, because
-// threads that it starts while it is bound would inherit the binding.
+// thread that calls run() is member 0. This thread is bound only while the result of bind_caller() exists. If it were
+// always bound, all threads that it starts would inherit the binding.
 //
 // On several NUMA nodes, each node owns a part of every slot of the window. The memory of a part comes from the node
 // that owns the part. Threads of the node first take the tiles whose rows are in the node's part. The sizes of parts
@@ -20,14 +20,13 @@
 //     slot of plane z+1:  | node 0         | node 1         |
 //                           rows of the frame
 //
-// The memory of each part is bound to the node that owns the part. Containers often forbid this binding. So a thread of
-// the node is also the first thread that touches each page of the part. The system takes the memory of a page from the
-// node of the thread that first touches the page.
+// The memory of each part is bound to the node that owns the part. But containers often forbid this binding. So a
+// thread of this node also touches each page of the part first: the system then takes the page from the memory of this
+// node.
 //
-// A page belongs to one node, and the pages of the window are huge (2 MiB), because small pages make every access
-// slower. So parts begin at multiples of 2 MiB, and a part loses or gains up to 1 MiB at each edge. If the parts are
-// smaller than a huge page, pages come alternately from all nodes. In this case, nodes own tiles, but no parts of the
-// memory.
+// The pages of the window are huge (2 MiB), because small pages make every access slower. A page belongs to one node.
+// So parts begin at multiples of 2 MiB, which changes each edge of a part by up to 1 MiB. If the parts are smaller than
+// a huge page, pages come alternately from all nodes. In this case, nodes own tiles, but no parts of the memory.
 #pragma once
 
 #include <atomic>
@@ -56,8 +55,8 @@ class Team {
  public:
   using Job = std::function<void(unsigned member)>;
 
-  /// Starts the threads of the placement. The calling thread is member 0, so one thread less is started. Throws
-  /// InputError if the system cannot start this number of threads.
+  /// Starts the threads of the placement. The calling thread is member 0, so the constructor starts only the other
+  /// threads. Throws InputError if the system cannot start this number of threads.
   explicit Team(ThreadPlacement placement);
   explicit Team(unsigned size) : Team(unbound(size)) {}
   ~Team();
@@ -76,8 +75,8 @@ class Team {
   /// Runs body(i) for 0 <= i < count. Each thread takes one index at a time.
   void for_each(long count, const std::function<void(long)> &body);
 
-  /// Writes zeros to `size` bytes, so that the pages become resident. The threads divide the bytes among themselves, in
-  /// pieces of the size of a huge page.
+  /// Writes zeros to `size` bytes, so that the pages become resident. Each piece has the size of a huge page, and the
+  /// threads take the pieces one by one.
   void touch(std::byte *data, std::size_t size);
 
  private:
@@ -92,8 +91,8 @@ class Team {
   std::atomic<bool> stopping_{false};
 };
 
-/// An ordered list of items, from which the threads of a team take items one by one. Each item is owned by a node. A
-/// thread first takes the items of its own node:
+/// An ordered list of items. The threads of a team take the items one by one. Each item is owned by a node. A thread
+/// first takes the items of its own node:
 ///
 ///     order     0 1 2 3 4 5 6 7 8 9
 ///     node 0    0 1     4   6   8
@@ -102,15 +101,15 @@ class Team {
 /// In the drawing, a thread of node 0 first takes the items 0, 1, 4, 6 and 8. Then this thread takes the remaining
 /// items of node 1. With one node, all threads take the items in ascending order.
 ///
-/// An item may need earlier items, as tiles do. A thread that has taken an item waits until the needed items are
-/// finished. The threads cannot block each other forever if every node that owns items has a thread. Proof: assume that
-/// all threads wait. Let m be the first item that no thread has taken. Let f be the first item that a thread has taken
-/// and not finished. All taken items before f are finished, so f needs an item that no thread has taken. The needed
-/// item comes before f, and it is m or a later item. So m comes before f, and all items before m are finished. Let T be
-/// a thread of the node that owns m, and let t be the item that T has taken and not finished. The queue of the node
-/// still contains m, and a thread takes items of other nodes only if the queue of its own node is empty. So T took t
-/// from the queue of its own node. A queue keeps the order of its items, so t comes before m and is therefore finished.
-/// But T has not finished t. This contradiction shows that the assumption is wrong.
+/// An item can need earlier items: for example, a tile needs other tiles. A thread that has taken an item waits until
+/// the items that it needs are finished. The threads cannot block each other forever if every node that owns items has
+/// a thread. Proof: assume that all threads wait. Let m be the first item that no thread has taken. Let f be the first
+/// item that a thread has taken and not finished. All taken items before f are finished, so f needs an item that no
+/// thread has taken. The needed item comes before f, and it is m or a later item. So m comes before f, and all items
+/// before m are finished. Let T be a thread of the node that owns m, and let t be the item that T has taken and not
+/// finished. The queue of the node still contains m, and a thread takes items of other nodes only if the queue of its
+/// own node is empty. So T took t from the queue of its own node. A queue keeps the order of its items, so t comes
+/// before m and is therefore finished. But T has not finished t. This contradiction shows that the assumption is wrong.
 class NodeQueues {
  public:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
@@ -163,7 +162,7 @@ std::vector<long> first_rows(const Window &window, const std::vector<unsigned> &
 unsigned owner_of(long row, const std::vector<long> &first_rows);
 
 /// Returns the rows at which the diagonals of diamond_tiles() begin. The diagonals begin at every second edge between
-/// the parts of nodes. So each part has one edge at which diagonals begin, and nodes rarely wait for each other. With
+/// the parts of nodes. So they begin at one of the two edges of each part, and nodes rarely wait for each other. With
 /// one node, the result is row 0.
 std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows);
 
@@ -180,8 +179,8 @@ struct MemoryPart {
 /// smaller than a huge page.
 std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<unsigned> &node_threads);
 
-/// Makes all pages of a window resident, in memory near the threads that use the pages. No thread may have touched a
-/// page of the window before this call.
+/// Makes all pages of a window resident, in memory near the threads that use the pages. Before this call, no thread
+/// must touch a page of the window.
 void place_memory(const Window &window, Team &team);
 
 }  // namespace outcrop

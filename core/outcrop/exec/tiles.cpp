@@ -17,17 +17,16 @@ struct LatticePoint {
 };
 
 // Returns the lean of the diagonals. On a diagonal, p + lean*q is constant. A diagonal has about one tile for every
-// second value of q. Consider the order in which threads take tiles. With the returned lean, about 2 * `threads` tiles
-// lie between a tile and the tiles that it needs. The lean is odd, so no tile of a diagonal needs another tile of the
-// same diagonal.
+// second value of q. With the returned lean, a thread takes a tile about 2 * `threads` tiles after the tiles that it
+// needs. The lean is odd, so no tile of a diagonal needs another tile of the same diagonal.
 long lean_of(long levels, long diamond, unsigned threads) {
   const long rows_of_tiles = levels / diamond + 1;
   return 1 + 2 * ((2 * static_cast<long>(threads) + rows_of_tiles - 1) / rows_of_tiles);
 }
 
 // Returns the distance between a tile at position p and the nearest row at which diagonals begin. The position and the
-// distance are counted in half tiles. The results for neighbouring positions differ by at most one. So a tile comes
-// after the tiles that it needs, for all values of `begin`.
+// distance are counted in half tiles. The distances of neighbouring positions differ by at most one. So for all values
+// of `begin`, a tile comes after the tiles that it needs.
 long distance(long p, long half, const std::vector<long> &begin) {
   long nearest = std::numeric_limits<long>::max();
   for (const long row : begin) {
@@ -135,8 +134,8 @@ std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &
 
 std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && chunks.count >= 1 && chunks.zetas >= 1);
-  // Plane z of a level needs plane z - skew of the level below. The zeta of the needed plane is lower by 2 * skew than
-  // the zeta of plane z.
+  // Plane z of a level needs plane z - skew of the level below. If plane z has the value zeta, the needed plane has the
+  // value zeta - 2 * skew.
   const long reach = (2 * skew + chunks.zetas - 1) / chunks.zetas;
   return level_by_level(levels, chunks.count, reach, 0,
                         [&](long level, long chunk) { return chunk_tile(level, level, rows, chunks, chunk); });

@@ -6,8 +6,8 @@
 // diamonds, and r is the largest distance, in rows, at which an update reads. The tiles form a lattice. The tiles with
 // the lattice index q have their centres at level q*D. The centres of tiles with the same q are 2*r*D rows of the grid
 // apart. If q is odd, the centres are shifted by r*D rows. At each level, a tile has the rows y with |y - centre| <
-// r*(D - |level - q*D|). A tile needs only the two tiles that touch it from below. So threads need no barrier between
-// tiles with different centre levels:
+// r*(D - |level - q*D|). A tile needs only the two tiles that touch it from below. So no barrier is necessary between
+// tiles with different q:
 //
 //     level
 //      2D   |\    /\    /\    /|     q = 2
@@ -17,20 +17,20 @@
 //       0   | /  \  /  \  /  \ |     q = 0
 //           0   r*D  2r*D ...   y
 //
-// Threads take tiles along diagonals that lean to lower y. So a tile reuses the data that the two tiles below it have
-// left in the last-level cache. Without this reuse, updates of thin slabs are slow. Let p be the position of a tile in
-// y, in units of half a tile. On a diagonal, p + lean*q is constant. The lean is chosen so that about 2 * `threads`
-// tiles lie between a tile and the tiles that it needs. For example, with a lean of 3, threads take the tiles in the
-// order of these numbers:
+// Threads take tiles along diagonals that lean to lower y. So when a tile is updated, the data of the two tiles below
+// it are still in the last-level cache. Without this reuse, updates of thin slabs are slow. Let p be the position of a
+// tile in y, in units of half a tile. On a diagonal, p + lean*q is constant. The lean is chosen so that about 2 *
+// `threads` tiles lie between a tile and the tiles that it needs. For example, with a lean of 3, threads take the tiles
+// in the order of these numbers:
 //
 //     q = 2       3    6
 //     q = 1     1    4    7
 //     q = 0   0    2    5   ...
 //
 // If several nodes own parts of the rows (team.hpp), each node updates its own part. Diagonals begin at every second
-// edge between two parts, and each diagonal leans to the nearest row at which diagonals begin. So both nodes at an edge
-// begin their updates there, or both end their updates there. The tiles on both sides of an edge are updated at about
-// the same time, and no node waits long for another node:
+// edge between two parts. Each diagonal leans to the nearest edge at which diagonals begin. So at each edge, both nodes
+// begin their updates, or both nodes end their updates. The tiles on both sides of an edge are updated at about the
+// same time, and no node waits long for another node:
 //
 //     node 0 | node 1 | node 2 | node 3
 //      <------ ------> <------ ------>
@@ -38,12 +38,12 @@
 // Bands: if the grid has too few rows for several diamonds, the slab is divided into bands of levels. For example, a
 // grid with two axes has planes of one row. Each band is divided into tiles along the skewed coordinate zeta = z +
 // skew*(level - 1). A tile of a band has all rows and one range of zeta, which is called a chunk. An update reads
-// values with a lower level and with the same or a lower zeta. An update also overwrites an old value. All updates that
-// read the old value must be finished before this update. These updates also have a lower level and the same or a lower
-// zeta. So a tile needs only two tiles: the previous tile in its band, and the tile with the same chunk in the band
-// below. Each of these two tiles began only after the two tiles that it needs were finished. So all tiles with lower
-// bands and lower chunks are finished when a tile begins. The tiles on a diagonal of the drawing do not depend on each
-// other. Threads take tiles in the order of these numbers:
+// values with a lower level and with the same or a lower zeta. An update also overwrites an old value, so all updates
+// that read the old value must be finished before. These earlier updates also have a lower level and the same or a
+// lower zeta. So it is sufficient that a tile waits for two tiles: the previous tile in its band, and the tile with the
+// same chunk in the band below. These two tiles have waited for their own two tiles. So when a tile begins, all tiles
+// of the same or lower bands with the same or lower chunks are finished. In the drawing, tiles with the same number do
+// not depend on each other. Threads take tiles in the order of these numbers:
 //
 //     level   | 3 : 4 : 5 : 6
 //     band 1  +---+---+---+---
@@ -54,9 +54,9 @@
 // uses data that the band below has left in the last-level cache. Threads begin the next strip while they finish the
 // last tiles of the current strip.
 //
-// Sweeps (D = 0) update the levels one after another. Each level is divided into blocks of rows, or into chunks of zeta
-// if the grid has few rows. The blocks of a level do not depend on each other. Sweeps update cells in the same order as
-// plain loops. Sweeps exist only for comparison with diamonds and bands.
+// Sweeps (D = 0) update the levels one after another. Each level is divided into blocks of rows. If the grid has few
+// rows, each level is divided into chunks of zeta. The blocks of a level do not depend on each other. Sweeps update
+// cells in the same order as plain loops. Sweeps exist only for comparison with diamonds and bands.
 //
 // Struct Tile describes diamonds, tiles of bands and tiles of sweeps as pairs of trapezoids. At each level, a tile has
 // the rows from y_low + slope*|level - centre| up to but not including y_high - slope*|level - centre|. The tile has
@@ -81,9 +81,9 @@ struct Tile {
 };
 
 /// Returns diamonds for the levels 1 to `levels` and for `rows` rows. In the list, a tile comes after the tiles that it
-/// needs. `diamond` is the size D of the diamonds, at least 1. An update reads values of the level below that are up to
-/// `skew` rows away. `threads` is the number of threads of a NUMA node. `begin` lists the rows at which the diagonals
-/// begin. `begin` has at least one row, and its rows are in ascending order.
+/// needs. `diamond` is the size D of the diamonds, at least 1. `skew` is the maximum distance, in rows, at which an
+/// update reads values of the level below. `threads` is the number of threads of a NUMA node. `begin` lists the rows at
+/// which the diagonals begin. `begin` has at least one row, and its rows are in ascending order.
 std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
                                 const std::vector<long> &begin = {0});
 
@@ -98,8 +98,8 @@ struct Chunks {
 /// after the tiles that it needs.
 std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &chunks, unsigned threads);
 
-/// Returns the tiles of sweeps over chunks. Each tile has one level and all `rows` rows of a chunk. An update reads
-/// values of the level below that are up to `skew` planes away.
+/// Returns the tiles of sweeps over chunks. Each tile has one level and all `rows` rows of a chunk. `skew` is the
+/// maximum distance, in planes, at which an update reads values of the level below.
 std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks);
 
 /// Returns the tiles of sweeps over rows. Each tile has one level and `rows_per_block` rows.

@@ -1,6 +1,6 @@
 // Finds the cores and NUMA nodes that this process may use. The functions of this file also place threads on cores and
-// nodes, and bind threads and memory. No other file uses hwloc. If the program is built without hwloc, every system is
-// one node, and threads and memory cannot be bound.
+// nodes, and bind threads and memory. No other file uses hwloc. Without hwloc, a program treats every system as one
+// node, and cannot bind threads and memory.
 //
 //     node 0                     node 1
 //     core  core  core  core     core  core
@@ -8,27 +8,28 @@
 //     memory                     memory
 //
 // The cores of a node share its memory, and access to other memory takes longer. The list of a node's processors first
-// has one processor of each core, and then the second processor of each core. For example, the list of node 0 is 0 1 2
-// 3 8 9 10 11.
+// has one processor of each core. After them come the second processors of the cores. For example, the list of node 0
+// is 0 1 2 3 8 9 10 11.
 //
-// A node consists of memory and of the processors that are nearer to this memory than to other memory. Some memory has
-// no processors of its own. Examples are CXL memory, and HBM beside the ordinary memory of a node. Such memory is not a
-// node in this file. The function memory_nodes() lists such memory, but no other function does. The functions return
-// only the nodes and processors that the cgroup, the cpuset and the affinity of the process allow. If the process may
-// use a processor, but not the memory near this processor, the processor belongs to the first node.
+// A node consists of memory and of the processors that are nearer to this memory than to other memory. Memory without
+// its own processors is not a node in this file. Examples are CXL memory, and HBM beside the ordinary memory of a node.
+// Only the function memory_nodes() lists such memory. The functions return only the nodes and processors that the
+// cgroup, the cpuset and the affinity of the process allow. If the process is allowed to use a processor, but not the
+// memory near it, the processor belongs to the first node.
 //
-// For tests, a topology can be synthetic. A synthetic topology is given in hwloc's notation, such as "numa:2 core:4
-// pu:2", or as a file in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make
-// hwloc report a machine other than this system. Threads and memory are never bound to a synthetic topology.
+// For tests, a topology can be synthetic. A synthetic topology is a text in hwloc's notation, such as "numa:2 core:4
+// pu:2", or the content of a file in hwloc's XML format. If the environment variable HWLOC_SYNTHETIC or HWLOC_XMLFILE
+// is set, hwloc also reports another machine instead of this system. Threads and memory are never bound to a synthetic
+// topology.
 //
 // Threads are placed on nodes in proportion to the cores of the nodes, with one thread per core if possible:
 //
 //     6 threads on nodes of 4 and 2 cores:   node 0: 0 1 2 3    node 1: 4 5
 //     2 threads on these nodes:              node 0: 0          node 1: 1
 //
-// On one node, threads are bound only on request. The reason is that, on a shared machine, a bound thread waits for its
-// core even if another core is idle. On several nodes, threads are bound by default, because waiting for a core takes
-// less time than access to the memory of another node.
+// On one node, threads are bound only on request: on a shared machine, a bound thread waits for its core even if
+// another core is idle. On several nodes, threads are bound by default, because a wait for a core costs less time than
+// accesses to the memory of another node.
 #pragma once
 
 #include <cstddef>
@@ -70,9 +71,10 @@ struct MemoryNode {
   double latency_seconds = 0;
 };
 
-/// Returns all memory that may be used, in the order of the numbers that the system gives the nodes. If `description`
-/// is empty, returns the memory of this system, otherwise the memory of the described system. Without hwloc, the result
-/// is one node whose values are all 0. Throws InputError if hwloc does not understand the description.
+/// Returns all memory that the process is allowed to use, in the order of the numbers that the system gives the nodes.
+/// If `description` is empty, returns the memory of this system. Otherwise returns the memory of the described system.
+/// Without hwloc, the result is one node whose values are all 0. Throws InputError if hwloc does not understand the
+/// description.
 std::vector<MemoryNode> memory_nodes(const std::string &description = "");
 
 /// Returns true if hwloc reports this system, and false if an environment variable makes hwloc report another system.
@@ -98,8 +100,8 @@ class BoundThread {
 };
 
 /// Sets the NUMA nodes that provide the memory of these bytes. Pages that are already resident do not move. If `nodes`
-/// has several nodes, the pages come from these nodes alternately. Returns false if the system refuses the binding, as
-/// it often does in containers.
+/// has several nodes, the pages come from these nodes alternately. Returns false if the system refuses the binding. In
+/// containers, the system often refuses it.
 bool bind_memory(std::byte *data, std::size_t size, const std::vector<unsigned> &nodes);
 
 enum class Bind : unsigned char {
@@ -130,14 +132,14 @@ struct ThreadPlacement {
   }
 };
 
-/// Returns a placement on one node, where the system may run each thread on any processor.
+/// Returns a placement on one node without bound threads: the system chooses the processor of each thread.
 ThreadPlacement unbound(unsigned threads);
 
 /// Distributes `threads` threads, at least one, over all nodes of a topology. Does not bind the threads.
 ThreadPlacement spread(const Topology &topology, unsigned threads);
 
 /// Places `threads` threads on this system, or on the topology `synthetic` if `synthetic` is not empty. Throws
-/// InputError if binding is requested and impossible.
+/// InputError if the caller asks for binding, but binding is impossible.
 ThreadPlacement place_threads(unsigned threads, Bind bind, const std::string &synthetic = "");
 
 }  // namespace outcrop

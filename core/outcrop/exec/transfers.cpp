@@ -49,8 +49,8 @@ Transfers::Transfers(const Grid &grid, const Window &window, const Fields &field
   // the pump has room for four requests for each slot; if more requests are unfinished, submit() waits
   options.capacity = 4 * slots + 2;
   pump_ = std::make_unique<Pump>(*store_, options);
-  // Each queue has room for one job for each level of each slot, so the executor never waits for a place in a queue.
-  // With shorter queues, two neighbours could wait for each other forever, because each neighbour queues its sends
+  // Each queue has room for one job for each level of each slot, so the executor never waits for a place in a queue. If
+  // it could wait, two neighbours could block each other forever, because each of them adds its sends to the queues
   // before its receives.
   const std::size_t jobs = slots * static_cast<std::size_t>(max_levels + 2);
   if (links != Links{}) faces_ = std::make_unique<Faces>(links, *pump_, jobs);
@@ -180,9 +180,8 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   tail.length = grid_.tail_bytes();
   tail.rows = 1;
   if (has_whole_rows && cells.y1 == grid_.ny) {
-    // In the slot or on disk, other bytes follow the last row of the plane. The last bytes of the plane may fill only a
-    // part of a page. For this reason, they are transferred separately. So the other pages can be transferred without
-    // the page cache.
+    // In the slot or on disk, other bytes follow the last row of the plane. If the last bytes of the plane fill only a
+    // part of a page, they are transferred separately. Then the other pages can be transferred without the page cache.
     const std::size_t after = (whole.offset + whole.length) % AlignedMemory::page_bytes;
     if (after > 0 && after < whole.length) {
       Request pages = whole;
@@ -267,7 +266,7 @@ std::uint64_t Transfers::fringe_offset(const ArrayRing &pair, long z) const {
 
 namespace {
 
-// Returns the CRC32C of `length` zeros. No buffer of this length is allocated.
+// Returns the CRC32C of `length` zeros, without a buffer of this length.
 std::uint32_t crc32c_of_zeros(std::size_t length) {
   constexpr std::array<std::byte, 4096> zeros{};
   std::uint32_t sum = 0;
@@ -332,8 +331,8 @@ void PlaneSums::add(long z, const std::byte *origin, std::size_t pitch_bytes, co
   const long rows_per_part = one_part ? cells.rows() : 1;
   const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
   const std::size_t part_bytes = static_cast<std::size_t>(rows_per_part * cells.columns()) * grid_.item_bytes;
-  // The rest of the part's last row follows the part, and then whole rows follow. `rest_factor` shifts a CRC by the
-  // rest of the row.
+  // Behind the part comes the rest of its last row, and then come whole rows. `rest_factor` shifts a CRC by the rest of
+  // the row.
   const std::uint32_t rest_factor =
       crc32c_factor(static_cast<std::size_t>(grid_.pitch_cells() - cells.x1) * grid_.item_bytes);
   std::uint32_t sum = 0;
@@ -455,7 +454,7 @@ std::vector<std::size_t> Checks::not_finite() const {
   return found;
 }
 
-// Completes a record with its checksum and seal. The executor may write parts of a record before all rows of the plane
+// Completes a record with its checksum and seal. Parts of a record can be written to disk before all rows of the plane
 // are final. So the checksum is written with the last part.
 void Checks::finish_record(const ArrayRing &target, long z) const {
   const Sums &array = targets_[target.index];

@@ -1,32 +1,32 @@
 // Transfers planes between files and rings. The classes of this file compute the places of planes on disk, order the
 // transfers, and compute checksums.
 //
-// Class Transfers also moves faces, which are rows that neighbouring ranks exchange (faces.hpp). A face is sent after
-// the reads into its slot are complete. A face is received after all earlier transfers of its slot are complete. All
-// faces of a slot must be sent and received before the slot is used for another plane.
+// Class Transfers also moves faces, which are rows that neighbouring ranks exchange (faces.hpp). The send of a face
+// begins only after the reads into its slot are complete. The receive of a face begins only after all earlier transfers
+// of its slot are complete. Before a slot is used for another plane, all its faces must be sent and received.
 //
 // Class Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts when the
 // transfer before it is complete. So all transfers of a slot are complete when its last transfer is complete. If every
-// plane has its own slot, the chain also orders the transfers of different blocks. A block then reads a plane only
-// after the earlier block has written the plane. Blocks that shift their planes use different slots for a plane. Such a
-// block reads only the fringes of the earlier block, and a fringe is read only after it has been written.
+// plane has its own slot, the chain also orders the transfers of different blocks: a block reads a plane only after the
+// earlier block has written it. If blocks shift their planes, they use different slots for the same plane. Such blocks
+// read only the fringes of the earlier block, and a fringe is read only after it has been written.
 //
 // The file of fringes stores the planes one after another. A plane has `fringe_rows` rows of each ring of the updated
 // fields, followed by `recomputed_rows` rows of each field that the pass computes again:
 //
 //     | plane 0: ring a | ring b | ... | recomputed field 0 | ... | plane 1: ring a | ...
 //
-// Class PlaneSums computes the checksums of planes in parts. During the update of level 1, rows are added to the
-// checksums of the sources. These rows were read from disk. During the update of the last level, rows are added to the
-// checksums of the targets. These rows will be written to disk. During an update, the rows are in the first-level or
-// second-level cache of the core. For rows in memory, the checksum would take three times as long. Threads may add the
+// Class PlaneSums computes the checksums of planes in parts. During the update of level 1, rows that were read from
+// disk are added to the checksums of the sources. During the update of the last level, rows that will be written to
+// disk are added to the checksums of the targets. At these moments, the rows are in the first-level or second-level
+// cache of the core. For rows that are only in memory, the checksum would take three times as long. Threads can add the
 // parts of a plane in any order, because CRCs are linear. The CRC of each part is shifted by the number of bytes that
 // follow the part. The exclusive or of the shifted CRCs is the CRC of the plane:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
-// In the formula, a multiplication by x^n shifts a CRC by n bits, |bc| is the number of bytes in the parts b and c, and
-// + is the exclusive or.
+// In the formula, a multiplication by x^n shifts a CRC by n bits. |bc| is the number of bytes in the parts b and c. The
+// sign + is the exclusive or.
 //
 // Class Checks compares the computed checksums and seals with the checksums and seals that are stored behind the planes
 // on disk. Class Checks also stores a checksum and a seal behind each plane that is written to disk.
@@ -50,8 +50,8 @@
 
 namespace outcrop {
 
-/// The files of one array. In the store, the files of the array have the numbers `first_file`, first_file + 1, and so
-/// on. Each file has `planes_per_file` planes. `seed` is the seed of the array's seals (storage/checksums.hpp).
+/// The files of one array. These files have the numbers `first_file`, first_file + 1, and so on, in the store. Each
+/// file has `planes_per_file` planes. `seed` is the seed of the array's seals (storage/checksums.hpp).
 struct PlaneFiles {
   std::uint32_t first_file = 0;
   long planes_per_file = 1;
@@ -87,7 +87,7 @@ struct ArrayRing {
 
 class Transfers {
  public:
-  /// Prepares transfers of planes through `store`, and transfers of faces through `links`. If `store` is null, the
+  /// Prepares an object that transfers planes through `store`, and faces through `links`. If `store` is null, the
   /// functions of this object transfer nothing and do not wait. `max_levels` is the maximum number of levels of a pass.
   /// All arguments and the links must outlive this object.
   Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store, const Links &links = {},
@@ -97,7 +97,7 @@ class Transfers {
 
   /// read() and write() start to transfer the planes z0 <= z < z1 of all pairs. Both functions transfer a group of
   /// planes (about 1 MiB) of the first pair, then the same planes of the second pair, and so on. So one transfer can
-  /// contain several short planes, and plane z of all arrays is complete at about the same time.
+  /// contain several short planes. And all arrays have their plane z at about the same time.
   void read(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
     transfer(false, pairs, z0, z1, cells);
   }
@@ -105,9 +105,9 @@ class Transfers {
     transfer(true, pairs, z0, z1, cells);
   }
 
-  /// send() and receive() start to transfer rows of the planes z0 <= z < z1 of all pairs. Both functions transfer the
-  /// rows of plane z0 of each pair, then the rows of the next plane of each pair, and so on. The rows of one plane and
-  /// one pair are one message. send() and receive() throw InputError if the rank has no neighbour on this side.
+  /// send() and receive() start to transfer rows of the planes z0 <= z < z1 of all pairs. Both functions first transfer
+  /// the rows of plane z0 of each pair, then the rows of the next plane of each pair, and so on. Each message has the
+  /// rows of one plane of one pair. send() and receive() throw InputError if the rank has no neighbour on this side.
   void send(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &rows, std::size_t side) {
     transfer_faces(true, pairs, z0, z1, rows, side);
   }
@@ -121,8 +121,8 @@ class Transfers {
   void wait_for_received(std::size_t ring, long z, long y0, long y1);
   void wait_for_sent(std::size_t ring, long z, long y0, long y1);
 
-  /// Records that the slot of plane z now holds plane z. If the slot holds another plane, first waits until all faces
-  /// of the other plane are sent and received.
+  /// Records that the slot of plane z holds plane z from now on. If the slot has held another plane, first waits until
+  /// all faces of that plane are sent and received.
   void begin_plane(std::size_t ring, long z);
   void drain_faces();
 
@@ -130,19 +130,19 @@ class Transfers {
   void cancel_faces();
 
   /// Waits until all reads into the slot of plane z are complete. Returns true if the caller must now check the rows
-  /// that were read. The first call after a read of the plane's checksum returns true. The first call after a read of a
-  /// history also returns true.
+  /// that were read. This is the case in the first call after a read of the plane's checksum, and in the first call
+  /// after a read of a history.
   bool wait_for_read(std::size_t ring, long z);
   void wait_for_write(std::size_t ring, long z);
 
-  /// Returns the rows of the last read of a history into the slot of plane z.
+  /// Returns which rows the last read of a history has stored in the slot of plane z.
   const Rectangle &history_rows(std::size_t ring, long z) { return slot(ring, z).history; }
 
-  /// Returns the fringe rows that have been read into the slot of plane z since the last call of this function.
+  /// Returns which fringe rows were read into the slot of plane z since the last call of this function.
   Rectangle take_fringe(std::size_t ring, long z);
   bool has_fringe(std::size_t ring, long z);
 
-  /// Returns the position of the fringe of plane z in a table with the fringes of all rings and planes.
+  /// Returns the index of plane z's fringe in a table of the fringes of all rings and planes.
   std::size_t fringe_index(std::size_t ring, long z) const;
 
   /// Returns true if the transfer of a part of a plane also transfers the checksum at the end of the plane's record.
@@ -200,8 +200,8 @@ class Transfers {
 /// infinity. Updates spread NaN and infinity to neighbouring cells, so these values soon reach a searched row.
 class PlaneSums {
  public:
-  /// The maximum distance between two rows that are searched for NaN and infinity. Large grids use this maximum. In
-  /// each pass, the search takes about 1/50 of the time that the updates of one step take.
+  /// The maximum distance between two rows that are searched for NaN and infinity. Large grids use this maximum. The
+  /// search of a pass takes about 1/50 of the time of the updates of one step.
   static constexpr long max_rows_between = 64;
   /// In grids with at most this number of rows, all rows are searched.
   static constexpr long min_rows_searched = 1024;
@@ -246,8 +246,9 @@ class HistorySums {
  public:
   void begin_pass(const std::vector<HistoryFile> &files);
 
-  /// Adds some rows to the checksum of state `index`: the rows y0 <= y < y1 of plane z. `rows` is the address of cell 0 of row y0. In memory, rows
-  /// are `pitch_bytes` apart. The callers must add every row of a state exactly once. Any thread may call add().
+  /// Adds the rows y0 <= y < y1 of plane z to the checksum of state `index`. `rows` is the address of cell 0 of row y0.
+  /// In memory, rows are `pitch_bytes` apart. The callers must add every row of a state exactly once. Any thread may
+  /// call add().
   void add(const Grid &grid, std::size_t index, long z, long y0, long y1, const std::byte *rows,
            std::size_t pitch_bytes);
 
@@ -271,13 +272,13 @@ class Checks {
 
   /// source_sums() and target_sums() return the rings whose planes need checksums. The traversal computes these
   /// checksums (Traverse::sum_into()). The sources are the arrays that the pass reads: the updated fields, and the
-  /// static fields if they do not stay in memory. Cells of the sources are added to the checksums before level 1
-  /// updates these cells. The targets are the arrays that the pass writes. Cells of the targets are added after the
-  /// last level has updated these cells.
+  /// static fields if they do not stay in memory. Before level 1 updates a cell, the cell is added to the checksums of
+  /// the sources. The targets are the arrays that the pass writes. After the last level has updated a cell, the cell is
+  /// added to the checksums of the targets.
   std::vector<RingSums> source_sums() { return pointers(sources_, reading_); }
   std::vector<RingSums> target_sums() { return pointers(targets_, targets_.size()); }
 
-  /// Keeps the checksum and the seal of plane z, which were read into a slot of the ring together with the plane.
+  /// Keeps the checksum and the seal of plane z. Both were read into a slot of the ring together with the plane.
   void keep(std::size_t ring, long z);
 
   /// add_to_sources() and add_to_targets() add cells of the rim to the checksums. No update changes the cells of the
@@ -285,8 +286,8 @@ class Checks {
   void add_to_sources(long z, const Rectangle &cells) { add(sources_, reading_, z, cells); }
   void add_to_targets(long z, const Rectangle &cells) { add(targets_, targets_.size(), z, cells); }
 
-  /// Describes a damaged plane. If `whole` is true, the bytes match their checksum, but the seal is wrong: the bytes
-  /// belong to another plane.
+  /// Describes a damaged plane. If `whole` is true, the bytes match their checksum, but the seal is wrong. Then the
+  /// bytes belong to another plane.
   struct Wrong {
     ArrayRing pair;
     bool whole = false;
@@ -299,16 +300,16 @@ class Checks {
   /// plane.
   Verdict verdict(const ArrayRing &source, long z) const;
 
-  /// Checks plane z of each array, if all cells of this plane have been added to the checksum. Compares the computed
-  /// checksum and seal with the stored checksum and seal. A plane of an array is checked only once. Returns the damaged
-  /// plane, if there is one.
+  /// Checks plane z of each array whose checksum includes all cells of the plane. Compares the computed checksum and
+  /// seal with the stored checksum and seal. Each plane of an array is checked only once. Returns the damaged plane, if
+  /// there is one.
   std::optional<Wrong> wrong(long z);
 
-  /// Returns the numbers of the written arrays in which a searched row has NaN or infinity.
+  /// Returns the numbers of the written arrays that have NaN or infinity in a searched row.
   std::vector<std::size_t> not_finite() const;
 
-  /// Writes the checksum and the seal behind plane z in the slot of the plane. Does nothing if some cells of the plane
-  /// have not been added to the checksum yet.
+  /// Writes the checksum and the seal of plane z behind the plane, in its slot. Does nothing if the checksum does not
+  /// include all cells of the plane yet.
   void finish_record(const ArrayRing &target, long z) const;
 
  private:

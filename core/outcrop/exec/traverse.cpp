@@ -13,10 +13,10 @@ namespace outcrop {
 namespace {
 
 // Returns the number of rows by which tiles are shifted to lower y. The rows of tiles begin at row 0. If the frame has
-// rows of a neighbouring rank, the tiles are shifted to the first row of the frame. The edge of a block in y may have
-// the same slope as the lower left side of a diamond. If D is the size of the diamonds, y + skew*level is an odd
-// multiple of skew*D on this side. The shift moves the lower left side of a diamond onto the edge of the block. So the
-// edge cuts no tile.
+// rows of a neighbouring rank, the tiles are shifted to the first row of the frame. The edge of a block in y can have
+// the same slope as the lower left side of a diamond. In this case, the shift also moves the lower left side of a
+// diamond onto this edge, so that the edge cuts no tile. On the lower left side, y + skew*level is an odd multiple of
+// skew*D, where D is the size of the diamonds.
 long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling, long begin_row) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
   if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return -begin_row;
@@ -24,7 +24,8 @@ long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tilin
   return (down < 0 ? down + 2 * half : down) - begin_row;
 }
 
-// The pointers to the planes of all operands of a kernel call. Each thread reuses this memory for its next kernel call.
+// The pointers to the planes of all operands of a kernel call. Each thread has its own list, and uses its memory again
+// for the next call.
 thread_local std::vector<const void *> source_planes;
 
 // Returns the number of times that the inner loop of the kernel runs to update a part.
@@ -33,8 +34,8 @@ long loops_of(const Part &part, long rows_at_once) {
   return ((part.z1 - part.z0) * part.cells.rows() + rows_at_once - 1) / rows_at_once;
 }
 
-// The rows that the next group uses and that no earlier group of the tile has used. Also the number of inner loops of
-// the current group, which can prefetch these rows. A row is given by the address of its first cell. Each inner loop
+// The rows that the next group of a tile uses for the first time. The inner loops of the current group prefetch these
+// rows, and `loops` is the number of these loops. A row is given by the address of its first cell. Each inner loop
 // prefetches at most one row. Each call of the kernel gets a share of the rows in proportion to its number of loops.
 // Without these shares, many prefetches at once would delay the loads of the kernel.
 struct RowsAhead {
@@ -60,7 +61,7 @@ struct RowsAhead {
   }
 };
 
-// Each thread reuses this memory for its next group.
+// Each thread has its own object, and uses its memory again for the next group.
 thread_local RowsAhead rows_ahead;
 
 }  // namespace
@@ -109,9 +110,8 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
   return {window_.frame(), rows(), chunks.count, std::move(tiles), NodeQueues(nodes, owners)};
 }
 
-// Returns the schedule of a slab. The frame and the thickness of the slab may change with every call. But only a few
-// different pairs of a frame and a thickness occur. `schedules_` keeps one schedule for each pair until set_levels() is
-// called.
+// Returns the schedule of a slab. The frame and the thickness of the slab can change with every call, but they have
+// only a few different pairs of values. `schedules_` keeps one schedule for each pair until set_levels() is called.
 Traverse::Schedule &Traverse::schedule(const Slab &slab) {
   const bool any_frame = team_.placement().nodes() == 1;
   const Chunks chunks = chunks_of(slab);
@@ -156,8 +156,8 @@ void Traverse::update_tiles(const Slab &slab, const std::atomic<bool> &cancelled
   });
 }
 
-// Threads take tiles in the order of the list, and a tile needs only tiles that come earlier in the list. So at least
-// one thread is always updating a tile, and the threads cannot block each other forever (team.hpp contains the proof).
+// The threads of a node take its tiles in the order of the list. A tile needs only tiles that come earlier in the list.
+// So the threads cannot block each other forever (team.hpp contains the proof).
 void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
   constexpr int spins_before_yield = 1000;
   for (const std::size_t i : tile.needs) {
@@ -182,10 +182,10 @@ Part Traverse::part_of(const Tile &tile, const UpdateRegion &region, long down, 
            std::max(0L, region.x_low.at(level)), std::min(grid_.pitch_cells(), region.x_high.at(level))}};
 }
 
-// Lists the new rows of the next group. This group begins at `zeta_end`. Most rows of a level are not new, because
-// lower levels have used these rows in an earlier group or in the same group. A row is new if no lower level of the
-// tile uses the row in the same ring. At the lowest level, all rows of the next planes are new. At higher levels, the
-// rows by which the tile grows on both sides are new.
+// Lists the new rows of the next group, which begins at `zeta_end`. A row is new if no lower level of the tile uses the
+// row in the same ring. Most rows of a level are not new, because lower levels use them in an earlier group or in the
+// same group. At the lowest level, all rows of the next planes are new. At higher levels, the tile can be wider than at
+// the levels below. Then the additional rows on both sides are new.
 void Traverse::list_rows_ahead(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end,
                                long end) const {
   constexpr long far = UpdateRegion::far;
@@ -262,8 +262,8 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   cells_updated_.fetch_add(updated, std::memory_order_relaxed);
 }
 
-// Updates planes by calls of the kernel. On a periodic axis, two planes with neighbouring positions are not neighbours
-// in space. So each plane needs a separate call.
+// Updates planes by calls of the kernel. If the streaming axis is periodic, planes with neighbouring positions are not
+// neighbours in space. Then each plane needs a separate call.
 void Traverse::update_planes(long level, long z0, long z1, const Rectangle &cells) {
   const std::vector<std::size_t> &rings = stages_.at(level).sources;
   const long r = grid_.radius_z, planes = grid_.periodic_z ? 1 : z1 - z0;

@@ -1,7 +1,7 @@
 // Updates one slab of the window. The slab is divided into tiles (tiles.hpp), and threads update the tiles.
 //
 // A level is a stage of a step (problem.hpp). The skewed coordinate zeta of a plane at a level is z + skew*(level - 1),
-// where z is the position of the plane. A slab contains, at all levels, the planes with zeta0 <= zeta < zeta1. A thread
+// where z is the position of the plane. At each level, a slab contains the planes with zeta0 <= zeta < zeta1. A thread
 // updates a tile in groups of `planes` values of zeta, in ascending order. In each group, the thread updates the levels
 // in ascending order. So a plane is still in the cache when the next level reads this plane:
 //
@@ -9,12 +9,12 @@
 //     level 2        z-r  z-r+1
 //     level 1             z   z+1
 //
-// Each call of the kernel updates `planes` neighbouring planes, so that the kernel can load a value once and use it for
+// Each call of the kernel updates `planes` neighbouring planes. So the kernel can load a value once and use it for
 // several of these planes.
 //
 // Ranges of columns: the tiles of long rows are larger than the cache. So long rows can be divided into ranges. Threads
 // update all tiles in one range before they update the next range. With each level, a range moves by `skew_x` cells to
-// lower x. So all values that an update reads lie in the same range or in earlier ranges, and no later range reads the
+// lower x. So all values that an update reads are in the same range or in earlier ranges. Later ranges do not read the
 // old values that an update overwrites:
 //
 //     level 3   range 0 |   range 1   |   range 2   |
@@ -66,8 +66,8 @@ struct Bound {
 };
 
 /// The cells of the grid that a block updates at each level: the cells with z_low <= z < z_high, y_low <= y < y_high
-/// and x_low <= x < x_high. By default, the region contains all cells of the grid. The bounds in x are numbers of
-/// cells, and each bound lies at a multiple of 64 bytes.
+/// and x_low <= x < x_high. By default, the region contains all cells of the grid. The bounds in x count cells. Each
+/// bound in x is a multiple of 64 bytes.
 struct UpdateRegion {
   static constexpr long far = 1L << 40;
   Bound z_low{-far, 0}, z_high{far, 0}, y_low{-far, 0}, y_high{far, 0}, x_low{-far, 0}, x_high{far, 0};
@@ -111,7 +111,8 @@ class Traverse {
   /// Sets the number of levels, at most `max_levels`. Must be called only between passes.
   void set_levels(long levels);
 
-  /// Updates every cell of the slab. If `cancelled` becomes true, update() returns before all cells are updated.
+  /// Updates every cell of the slab. If `cancelled` becomes true, update() returns early, and does not update all
+  /// cells.
   void update(const Slab &slab, const std::atomic<bool> &cancelled);
 
   /// Selects the checksums that all later updates compute. The owned cells are added to the checksums `sources` before
@@ -128,7 +129,7 @@ class Traverse {
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
 
  private:
-  // The tiles of a slab, in the order in which threads take them, and for each node the queue of its tiles.
+  // The tiles of a slab, in the order in which threads take them. Each node has a queue of its tiles.
   struct Schedule {
     Rectangle frame;
     long rows, chunks;
@@ -147,8 +148,8 @@ class Traverse {
   Schedule &schedule(const Slab &slab);
   void update_tiles(const Slab &slab, const std::atomic<bool> &cancelled);
   void update_tile(const Tile &tile, const Slab &slab, long down);
-  // Returns the part of a tile that a group updates at a level. The group has the values zeta <= value < zeta_end. The
-  // part lies inside the grid and inside the region of the block.
+  // Returns the part of a tile that a group updates at a level. The group begins at the value `zeta` and ends before
+  // `zeta_end`. The part lies inside the grid and inside the region of the block.
   Part part_of(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end, long level) const;
   void list_rows_ahead(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end,
                        long end) const;

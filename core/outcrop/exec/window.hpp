@@ -7,23 +7,23 @@
 //     slot:  | rows of the frame, one after the other | tail: crc32c, seal, zeros up to 4 KiB |
 //
 // The frame is the whole plane, or the rows and columns of a block. origin() is the address that cell (0, 0) would have
-// if the frame contained this cell. So the same formula gives the address of a cell for every frame. If the frame has
-// rows of neighbouring ranks (problem.hpp), it begins at a negative row or ends behind the plane. Usually, the tail
-// directly follows the last row. There are two exceptions: the frame does not end with the last row of the plane, or
-// zeros follow this row on disk. In both cases, the tail is at the end of the slot, and is aligned like the slot.
+// if the frame contained this cell. So the same formula gives the address of a cell for every frame. A frame with rows
+// of neighbouring ranks (problem.hpp) begins at a negative row or ends behind the plane. Usually, the tail directly
+// follows the last row. There are two exceptions: the frame does not end with the last row of the plane, or zeros
+// follow this row on disk. In these two cases, the tail is at the end of the slot, and is aligned like the slot.
 //
-// Successive blocks may shift their planes. In this case, the slots of the first planes of a block follow the slots of
+// A block can shift its planes against the previous block. Then the first planes of the block use the slots that follow
 // the last planes of the previous block. If all planes of a field stay in memory, the rings of this field have no
 // frames and no shifts. Planes are counted by position (problem.hpp).
 //
 // Kernels load some bytes before and behind a plane. So the window has unused bytes ("guards") before the first slot
 // and behind the last slot of each ring.
 //
-// The size of a large slot is 512 bytes more than a multiple of the page size. So each slot begins 512 bytes further
-// into its page than the slot before it. Without these 512 bytes, cells at the same place in neighbouring planes would
-// compete for the 8 lines of one set of the first-level cache. A stencil of radius 4 would be a third slower. Small
-// slots follow each other without a gap, so that one transfer can move several planes. With more than 8 rings, each
-// ring also begins 512 bytes further into its page than the ring before it.
+// The size of a large slot is 512 bytes more than a multiple of the page size. So the distance between the start of a
+// slot and the start of its page grows by 512 bytes from slot to slot. Without these 512 bytes, cells at the same place
+// in neighbouring planes would compete for the 8 lines of one set of the first-level cache. A stencil of radius 4 would
+// be a third slower. Small slots follow each other without a gap, so that one transfer can move several planes. With
+// more than 8 rings, this distance also grows by 512 bytes from ring to ring.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +37,8 @@
 
 namespace outcrop {
 
-/// The number of bytes by which a slot begins further into its page than the slot before it. Most devices accept direct
-/// I/O with memory that has this alignment.
+/// The distance between the start of a slot and the start of its page grows by this number of bytes from slot to slot.
+/// Most devices accept direct I/O with memory that has this alignment.
 constexpr std::size_t shift_bytes = 512;
 
 /// Returns the size of a slot that holds `bytes` bytes. Slots are large if they hold more than 512 KiB.
@@ -55,8 +55,8 @@ struct RingSpec {
   bool resident = false;
 };
 
-/// Returns rings whose slots direct I/O can use. `memory_alignment` is the alignment that direct I/O needs. If this
-/// alignment is more than 512 bytes, all slots begin at page boundaries.
+/// Returns rings with slots that are aligned for direct I/O. `memory_alignment` is the alignment that direct I/O needs.
+/// If this alignment is more than 512 bytes, all slots begin at page boundaries.
 inline std::vector<RingSpec> rings_for_direct_io(std::vector<RingSpec> rings, std::size_t memory_alignment) {
   if (memory_alignment > shift_bytes)
     for (RingSpec &ring : rings) ring.slot_bytes = round_down(ring.slot_bytes, AlignedMemory::page_bytes);
@@ -119,7 +119,7 @@ class Window {
     return sum;
   }
 
-  /// Returns the maximum number of unused bytes behind each ring of a window with `rings` rings.
+  /// Returns the maximum number of unused bytes behind each ring. The window has `rings` rings.
   static constexpr std::size_t gap_bytes(std::size_t rings) {
     return guard_bytes + (rings > aligned_rings ? page_bytes : 0);
   }
@@ -134,14 +134,13 @@ class Window {
     pitch_bytes_ = static_cast<std::size_t>(frame.columns()) * grid_.item_bytes;
   }
   const Rectangle &frame() const { return frame_; }
-  /// The rows begin_row() <= y < end_row() are all rows that belong to the plane or to the frame. If the frame has no
-  /// rows of neighbouring ranks, these rows are the rows of the plane.
+  /// The rows begin_row() <= y < end_row() are the rows of the plane, and the rows of neighbouring ranks in the frame.
   long begin_row() const { return begin_row_; }
   long end_row() const { return end_row_; }
   bool ends_with_plane() const { return end_row_ == grid_.ny; }
   std::size_t pitch_bytes() const { return pitch_bytes_; }
   long pitch_cells() const { return frame_.columns(); }
-  /// Returns the number of plane z in the sequence of planes that use the slots of a ring one after another.
+  /// Planes use the slots of a ring one after another. Returns the number of plane z in this sequence.
   long place(std::size_t ring, long z) const { return rings_[ring].resident() ? z : z + shift_; }
 
   /// Returns whether the slots have room for this frame and the tail of a record.
@@ -151,8 +150,8 @@ class Window {
     return std::ranges::all_of(rings_, [&](const Ring &ring) { return needed <= ring.slot_bytes(); });
   }
 
-  /// Returns the address of cell (y, x) of plane z in a ring. If the cell is outside the frame, the address may be
-  /// outside the slot.
+  /// Returns the address of cell (y, x) of plane z in a ring. The address of a cell outside the frame can be outside
+  /// the slot.
   std::byte *cell(std::size_t ring, long z, long y, long x) const {
     const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
     std::byte *first = rings_[ring].plane(place(ring, z));

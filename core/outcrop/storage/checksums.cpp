@@ -89,7 +89,8 @@ constexpr std::size_t stream_bytes = 2048;
 
 using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 
-// Returns a table with the contribution of each byte of the register to the register after `stream_bytes` zero bytes.
+// Returns a table for the change of the register by `stream_bytes` zero bytes. shift[k][b] is the new register if byte
+// k of the old register is b and its other bytes are 0.
 constexpr Shift make_shift() {
   Shift shift{};
   const std::uint32_t factor = power_of_x(8 * stream_bytes);
@@ -105,8 +106,8 @@ constexpr Shift make_shift() {
          shift_stream[3][state >> 24];
 }
 
-// The body of this function is the same for the instructions of x86 and ARM, but each target needs its own compiled
-// copy.
+// The functions for x86 and ARM have this same body. A macro defines the body, because each target needs its own
+// compiled copy.
 #define OUTCROP_UPDATE_BY_INSTRUCTION(STEP64, STEP8)                                               \
   for (; length >= 3 * stream_bytes; data += 3 * stream_bytes, length -= 3 * stream_bytes) {       \
     std::uint32_t second = 0, third = 0;                                                           \
@@ -139,9 +140,9 @@ __attribute__((target("+crc"))) std::uint32_t update_instruction(std::uint32_t s
 #if defined(__x86_64__)
 
 // These functions return the constants K1 and K2. The 16 bytes of a lane are the polynomial A x^64 + B. If `distance`
-// more bits follow the lane, the lane contributes A K1 + B K2 to the checksum. A 64-bit half (bit i is x^(63-i)) is
-// multiplied by a 32-bit constant, and the product is read as 128 bits. This value is too large by the factor x^33, so
-// the constants contain the factor x^-33.
+// more bits follow the lane, the lane contributes A K1 + B K2 to the checksum. A half of a lane has 64 bits, and bit i
+// is x^(63-i). The code multiplies a half by a 32-bit constant, and uses the product as a number of 128 bits. This
+// number is too large by the factor x^33, so the constants contain the factor x^-33.
 constexpr std::uint32_t fold_first(std::uint64_t distance) { return power_of_x(distance + 64 - 33); }
 constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(distance - 33); }
 
@@ -169,8 +170,8 @@ OUTCROP_FOLD_TARGET std::uint32_t update_fold(std::uint32_t state, const std::by
   const __m512i by_step = fold_constants<8 * step>();
   for (data += step, length -= step; length >= step; data += step, length -= step)
     for (std::size_t i = 0; i < lanes; ++i) sums[i] = fold(sums[i], by_step, _mm512_loadu_si512(data + 64 * i));
-  // First fold eight registers into one. Then fold this register into the following 64 bytes, repeatedly, until fewer
-  // than 64 bytes are left. Then process the 64 bytes of the register like a message.
+  // First, eight registers are folded into one register. While 64 or more bytes are left, this register is folded into
+  // the next 64 bytes. Then the 64 bytes of the register are processed like a message.
   const __m512i by_register = fold_constants<512>();
   __m512i sum = sums[0];
   for (std::size_t i = 1; i < lanes; ++i) sum = fold(sum, by_register, sums[i]);
@@ -209,8 +210,8 @@ std::span<const Crc32cVariant> crc32c_variants() {
 
 std::uint32_t crc32c_factor(std::uint64_t length_bytes) { return power_of_x(8 * length_bytes); }
 
-// Returns the CRC of both parts together. Appending n zero bits to a message multiplies its polynomial by x^n. The bit
-// complements that CRC32C takes before and after each message cancel out.
+// Returns the CRC of both parts together. Appending n zero bits to a message multiplies its polynomial by x^n. CRC32C
+// inverts all bits before and after each message. These inversions cancel each other here.
 std::uint32_t crc32c_join(std::uint32_t first, std::uint32_t second, std::uint32_t second_factor) {
   return multiply(first, second_factor) ^ second;
 }

@@ -10,8 +10,8 @@ namespace outcrop {
 
 // --- CRC32C (Castagnoli): the checksum of Zarr shards, and of iSCSI and ext4 ----------------------------------------
 
-/// Returns the CRC32C of `bytes`. If `crc` is the checksum of earlier bytes, the result is the checksum of the earlier
-/// bytes and `bytes` together.
+/// Returns the CRC32C of `bytes`. The value `crc` can be the checksum of earlier bytes. Then the result is the checksum
+/// of the earlier bytes and `bytes` together.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 
 /// Returns the factor that crc32c_join() needs if the second part has `length_bytes` bytes. This function takes about a
@@ -35,14 +35,15 @@ std::span<const Crc32cVariant> crc32c_variants();
 
 // --- The seal of a plane: it identifies the plane --------------------------------------------------------------------
 //
-// The checksum behind a plane shows that the bytes of the plane belong together. It does not show where and when the
-// bytes were written. So the checksum does not detect swapped planes, swapped arrays, lost writes or misplaced writes.
-// For this reason, a seal follows the checksum:
+// The checksum behind a plane shows that the bytes of the plane belong together. The checksum does not show where and
+// when the bytes were written. So the checksum does not detect swapped planes, swapped arrays, lost writes or misplaced
+// writes. For this reason, a seal follows the checksum:
 //
 //     record:  | plane | CRC32C: 4 bytes | seal: 4 bytes | zeros to a multiple of 4096 |
 //     seal  =  CRC32C of | z: 8 bytes | CRC32C of the plane: 4 bytes |, continued from the seed; all little endian
 //
-// The caller chooses a different seed for each run, for each array, and for each time that the array is written.
+// The caller gives a new seed to each array of each run. If the values of an array are assigned again, the array gets
+// another seed.
 
 /// Returns the seal of plane z. `crc` is the checksum of the plane's bytes.
 std::uint32_t plane_seal(std::uint64_t z, std::uint32_t crc, std::uint32_t seed);
@@ -54,11 +55,12 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
 // --- The fingerprint of a tile: it shows whether the tile has changed -----------------------------------------------
 
 /// Returns a number of 64 bits that changes if `bytes` change. The number is never stored on disk, because another
-/// version of this program may compute a different number.
+/// version of this program can compute a different number.
 ///
 /// If a commit skipped a changed tile, the commit would mix two states. No checksum would detect the error later,
-/// because the checksum of the old tile is right. The 32 bits of a CRC are too few for this purpose. If a long run has
-/// 10^9 changed tiles, the probability that at least one changed tile has the same CRC as before is about 1/4.
+/// because the checksum of the old tile is right. The 32 bits of a CRC are too few for this purpose. A long run can
+/// change 10^9 tiles. With a CRC, the probability that at least one of these changes is not detected would be about
+/// 1/5.
 std::uint64_t fingerprint(std::span<const std::byte> bytes);
 
 }  // namespace outcrop

@@ -18,8 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns a random word. The word depends only on the seed, on the number of the transfer, and on `question`, the
-// decision for which the word is used. So the order of completions does not change the faults.
+// Returns a random word. The word depends only on the seed, on the number of the transfer, and on `question`. The value
+// `question` is the number of the decision that uses the word. So the order of completions does not change the faults.
 std::uint64_t random_word(std::uint64_t seed, std::uint64_t number, std::uint64_t question) {
   std::uint64_t word = seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + question * 0x94D049BB133111EB;
   for (int round = 0; round < 2; ++round) {  // the last steps of the generator splitmix64

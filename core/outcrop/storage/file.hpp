@@ -2,15 +2,15 @@
 // functions that open files safely, and classes for open folders.
 //
 // If the file system supports O_DIRECT, a file has a direct and a buffered descriptor. The buffered descriptor serves
-// transfers that do not consist of whole pages. Examples are an index at the end of a file, or some rows of a plane. It
-// also serves transfers from or to memory that is not aligned. A page is never written both by direct and by buffered
-// transfers, because the system does not keep the order of such writes.
+// transfers that do not consist of whole pages. Examples are an index at the end of a file, or some rows of a plane.
+// The buffered descriptor also serves transfers whose memory is not aligned. Direct and buffered transfers never write
+// to the same page, because the system does not keep the order of such writes.
 //
-// A File may be restricted to a part of the open file. For example, each shard on a raw block device is a part of the
+// A File can be restricted to a part of the open file. For example, each shard on a raw block device is a part of the
 // device.
 //
-// The content of a folder may be untrusted. A name in the folder may be a symbolic link, or may lead out of the folder
-// by "..". A name may also belong to a pipe, and opening a pipe may never return. So the caller can give the descriptor
+// The content of a folder is not trusted. A name in the folder can be a symbolic link, or can lead out of the folder by
+// "..". A name can also belong to a pipe, and open() of a pipe can wait forever. So the caller can give the descriptor
 // of a folder and a path relative to this folder. Then only a regular file beneath the folder is opened, by one of two
 // system calls:
 //
@@ -75,12 +75,12 @@ class File {
   static File open(const std::string &path, bool writable, bool direct, int folder = -1, const std::string &label = "");
 
   /// Opens another file, which must be on the same file system as this file. The new file has the same access
-  /// (writable, direct) and the same alignments as this file, so direct transfers are not tested again. The arguments
+  /// (writable, direct) and the same alignments as this file. So direct transfers are not tested again. The arguments
   /// have the same meaning as in open(). Throws StorageError.
   File open_like(const std::string &path, int folder, const std::string &label) const;
 
   /// Creates or replaces a file of `size` bytes, allocates storage for all bytes, and closes the file. Throws
-  /// StorageError. After an error, the file does not exist.
+  /// StorageError. If an error occurs, the file is removed.
   static void create(const std::string &path, std::uint64_t size);
 
   /// Makes and opens a new empty file in an open folder. Messages contain `label`. Throws StorageError, for example if
@@ -112,15 +112,15 @@ class File {
   bool is_part() const { return part_size_ > 0; }
   std::uint64_t begin() const { return begin_; }  ///< the byte of the whole file at which this part begins
 
-  /// Returns true if a transfer stays inside the part to which this file is restricted. A file that is not restricted
-  /// may grow, so the function returns true for all its transfers.
+  /// Returns true if a transfer stays inside the part to which this file is restricted. A file without this restriction
+  /// can grow, so the function returns true for each of its transfers.
   bool holds(std::uint64_t offset, std::size_t length) const;
 
   bool writable() const { return writable_; }
   bool direct() const { return direct_.get() >= 0; }
   /// alignment() returns the alignment, in bytes, that the offset and the length of a direct transfer need.
-  /// memory_alignment() returns the alignment that the memory address needs. The second alignment may be smaller than
-  /// the first. Both functions return 1 if the file is not direct.
+  /// memory_alignment() returns the alignment that the memory address needs. The alignment of the memory can be smaller
+  /// than the alignment of the offset. Both functions return 1 if the file is not direct.
   std::size_t alignment() const { return direct() ? alignment_ : 1; }
   std::size_t memory_alignment() const { return direct() ? memory_alignment_ : 1; }
 
@@ -174,20 +174,21 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
 int open_at_once(int folder, const std::string &path, int flags);
 int open_by_components(int folder, const std::string &path, int flags);
 
-/// Returns the folder of a path ("." if the path has none), and the name in this folder.
+/// folder_of() returns the folder of a path, or "." if the path has no folder. name_in_folder() returns the last part
+/// of the path.
 std::string folder_of(const std::string &path);
 std::string name_in_folder(const std::string &path);
 
 // --- folders ---------------------------------------------------------------------------------------------------------
-// Classes for open folders and their files. Code whose data must survive a power cut uses these classes.
-// Files::system() is the file system of this machine. Tests replace this file system by a model of storage that loses
-// unflushed bytes and kills processes at any point.
+// Classes for open folders and their files. These classes are for data that must survive a power cut. Files::system()
+// is the file system of this machine. Tests replace this file system by a model of storage. The model loses unflushed
+// bytes, and can kill a process at any point.
 //
 //     Files ──► open Folder ──► OpenFile          a name is the plain name of a file in the folder, never a path
 //
-// The content of a folder may be untrusted. A Folder opens only regular files, and refuses links, pipes and devices.
-// create() never replaces a file. Files are removed and renamed in the folder that was opened, even if the path of this
-// folder has changed.
+// The content of a folder is not trusted. A Folder opens only regular files, and refuses links, pipes and devices.
+// create() never replaces a file. If another process moves the folder after it was opened, files are still removed and
+// renamed in the opened folder.
 
 /// An open file in a folder. The functions work like the functions of File, and throw StorageError.
 class OpenFile {
@@ -199,7 +200,7 @@ class OpenFile {
   virtual void write(std::uint64_t offset, const std::byte *data, std::size_t length) = 0;
   virtual void flush() = 0;
 
-  /// Returns the file itself, for mappings. Returns null in a model of storage.
+  /// Returns the file itself, for mappings. The model of storage returns null.
   virtual const File *file() const { return nullptr; }
 };
 
@@ -240,9 +241,9 @@ class Files {
 
   /// Opens a folder that the user has named. Throws StorageError.
   virtual std::unique_ptr<Folder> folder(const std::string &path) = 0;
-  /// Opens a folder that only this program uses. The folder must not be a link, and must be owned by this user. Removes
-  /// the permissions of other users. If the folder is missing, creates it if `make` is true, and otherwise returns
-  /// null. Throws StorageError or InputError.
+  /// Opens a folder that only this program uses. The folder must not be a link, and must belong to this user. Removes
+  /// the permissions of other users. If the folder is missing and `make` is true, the function creates the folder. If
+  /// `make` is false, the function returns null. Throws StorageError or InputError.
   virtual std::unique_ptr<Folder> own_folder(const std::string &path, bool make) = 0;
   /// Opens a file that the user has named (see open_named()). Throws StorageError.
   virtual std::unique_ptr<OpenFile> open(const std::string &path, bool writable, bool direct) = 0;

@@ -79,8 +79,8 @@ class LibaioStore final : public Store {
     waiting_.push_back(block);
   }
 
-  // Passes control blocks (iocb) to the Linux kernel. The kernel stops at the first block that it refuses, and returns
-  // the reason only if this block is the first block of the call.
+  // Passes control blocks (iocb) to the Linux kernel. The kernel stops at the first block that it refuses. It returns
+  // the reason only if this block was the first block of the call.
   void push() {
     std::size_t next = 0;
     while (next < waiting_.size()) {

@@ -207,17 +207,17 @@ void Link::check(bool is_right) const {
   if (!is_right) throw CorruptionError("a message from ", name_, " is damaged: checksum mismatch");
 }
 
-// Waits until the socket has room for more bytes. A neighbour may cancel the link while its process continues. Then a
-// TCP connection stays open, and the socket may never have room. So this function also waits for the end of the
-// neighbour's stream (POLLRDHUP), and then fails. The end of the stream always means an error, because a neighbour
-// without an error receives all bytes before it closes the connection.
+// Waits until the socket has room for more bytes. A neighbour can cancel the link without ending its own process. Then
+// a TCP connection stays open, and the socket may never get room. So this function also waits for the end of the
+// neighbour's stream (POLLRDHUP), and then fails. The end of the stream always means an error: a neighbour without an
+// error closes the connection only after it has received all bytes.
 void Link::wait_for_room() const {
   pollfd one{socket_.get(), POLLOUT | POLLRDHUP, 0};
   poll(&one, 1, -1);
   if ((one.revents & POLLRDHUP) != 0 && (one.revents & POLLOUT) == 0) fail(0);
 }
 
-// Throws the error for `error`, a value of errno. The value 0 means that the neighbour has closed the connection.
+// Throws the exception for an errno. The value 0 means that the neighbour has closed the connection.
 void Link::fail(int error) const {
   if (cancelled_) throw Cancelled("the connection to " + name_ + " was cancelled");
   const bool is_plain = error == 0 || error == EPIPE || error == ECONNRESET;

@@ -4,11 +4,11 @@
 //     message:  | bytes | CRC32C of the bytes: 4 bytes, little endian |
 //
 // Both sides know the order and the lengths of all messages from their plans. So messages have no headers. One system
-// call can transfer several short messages. Combining messages does not change the bytes on the connection. So the
-// sender and the receiver may combine different messages.
+// call can transfer several short messages. This does not change the bytes on the connection. So the sender and the
+// receiver can combine messages in different ways.
 //
-// All calls block. The link starts no thread, and allocates no memory after its construction. The socket may be in
-// non-blocking mode, as sockets of Python are after settimeout().
+// All calls block. The link starts no thread, and allocates no memory after its construction. The socket can be in
+// non-blocking mode. For example, settimeout() of Python sets this mode.
 #pragma once
 
 #include <atomic>
@@ -32,8 +32,8 @@ class Link {
   Link(int descriptor, const std::string &name);
 
   /// These functions transfer one message. They throw CommunicationError if the neighbour has closed its socket or
-  /// cannot be reached, and Cancelled after cancel(). receive() throws CorruptionError if the checksum is wrong. After
-  /// an error, the link cannot be used.
+  /// cannot be reached. After cancel(), they throw Cancelled. receive() throws CorruptionError if the checksum is
+  /// wrong. After an error, the link cannot be used.
   void send(std::span<const std::byte> bytes);
   void receive(std::span<std::byte> bytes);
 
@@ -41,15 +41,16 @@ class Link {
 
   /// These functions transfer up to `max_batch` messages in order, with as few system calls as possible. A system call
   /// may complete only some of the messages. After each system call, the functions call `completed` with the number of
-  /// messages that this system call has completed. So the caller can use these messages before later messages are
-  /// complete. The memory of received messages must not overlap. The errors are the same as for one message.
+  /// messages that this system call has completed. So the caller can use a message before later messages are complete.
+  /// The memory of received messages must not overlap. The functions throw the same errors as the functions for one
+  /// message.
   using Messages = std::span<const std::span<std::byte>>;
   using Completed = std::function<void(std::size_t)>;
   void send(Messages messages, const Completed &completed);
   void receive(Messages messages, const Completed &completed);
 
-  /// Closes the connection. Calls of send() and receive() soon throw Cancelled, and calls of the neighbour fail. Any
-  /// thread may call this function.
+  /// Closes the connection. Calls of send() and receive() that still run soon throw Cancelled. The calls in the
+  /// neighbour's process fail. Any thread may call this function.
   void cancel();
 
   const std::string &name() const { return name_; }

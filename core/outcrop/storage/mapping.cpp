@@ -78,8 +78,8 @@ namespace {
 
 constexpr std::uintptr_t line_bytes = 64;  // the size of a cache line on x86-64
 
-// The body of this function is the same for all instructions, but each instruction needs its own compiled copy. The
-// intrinsics take a pointer to non-const memory, but do not change the memory.
+// The functions for all instructions have this same body. A macro defines the body, because each instruction needs its
+// own compiled copy. The intrinsics take a pointer to non-const memory, but do not change the memory.
 #define OUTCROP_WRITE_BACK_BY(INSTRUCTION)                                                               \
   const auto begin = reinterpret_cast<std::uintptr_t>(data);                                             \
   for (std::uintptr_t line = begin / line_bytes * line_bytes; line < begin + length; line += line_bytes) \

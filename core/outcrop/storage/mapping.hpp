@@ -22,17 +22,17 @@ class Mapping {
   Mapping() = default;
 
   /// Maps an open file, or the part to which the file is restricted. The mapping is writable if the file is writable.
-  /// If `tries_sync` is true, and the file system and the processor support synchronous mappings, the mapping is
-  /// synchronous. Throws StorageError.
+  /// The mapping is synchronous if `tries_sync` is true, and if the file system and the processor support synchronous
+  /// mappings. Throws StorageError.
   explicit Mapping(const File &file, bool tries_sync = false);
 
   /// Reserves addresses for `size` bytes. An address is usable only after place() has mapped a file to it. Throws
   /// StorageError.
   static Mapping reserve(std::size_t size);
 
-  /// Maps `length` bytes of the file, from byte `offset` on, to byte `at` of this mapping, for reading. `length`,
-  /// `offset` and `at` must be multiples of the page size. Only at the end of the file, `length` may be any number.
-  /// Throws StorageError.
+  /// Maps a part of the file for reading. The part has `length` bytes, begins at byte `offset` of the file, and is
+  /// mapped to byte `at` of this mapping. `length`, `offset` and `at` must be multiples of the page size. There is one
+  /// exception: if the bytes end at the end of the file, `length` can be any number. Throws StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
   std::byte *data() const { return data_.get(); }
@@ -65,7 +65,7 @@ std::span<const WriteBackVariant> write_back_variants();
 
 inline bool can_write_back() { return !write_back_variants().empty(); }
 
-/// Waits until all cache lines that this thread has started to write back have arrived in memory.
+/// This thread has started to write cache lines back. Waits until all of these lines have arrived in memory.
 void write_back_fence();
 
 }  // namespace outcrop

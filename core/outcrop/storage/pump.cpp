@@ -120,7 +120,7 @@ bool Pump::startable() const {
   });
 }
 
-// Takes the next chunk from the first request of a queue. Returns false if this request may not start yet.
+// Takes the next chunk from the first request of a queue. Returns false if this request cannot start yet.
 bool Pump::gather_from(TicketQueue &queue) {
   if (queue.count() == 0) return false;
   const Ticket ticket = queue.front();
@@ -149,9 +149,9 @@ bool Pump::gather_from(TicketQueue &queue) {
   return true;
 }
 
-// If a chunk is a whole request, adds the following requests of the queue to the chunk. Adds only requests that may
-// start now. A request may also wait for the request before it in the chunk, if the two use different memory. For
-// example, the end of a plane's record waits for the rest of the record.
+// Adds the following requests of the queue to a chunk that is a whole request. Adds only requests that can start now. A
+// request can also join the chunk of the request for which it waits, if the two use different memory. For example, the
+// end of a plane's record waits for the rest of the record.
 void Pump::join(TicketQueue &queue, Chunk &chunk) {
   Transfer &whole = chunk.transfer;
   for (Ticket last = chunk.ticket; queue.count() > 0; queue.pop()) {

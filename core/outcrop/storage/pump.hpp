@@ -1,17 +1,17 @@
-// The pump is the I/O thread. It submits transfers to a store, so that system calls never block compute threads.
+// The pump is the I/O thread. The pump submits transfers to a store, so that system calls never block compute threads.
 //
 //     compute ──submit──► ring of requests ──┬─► reads, in order  ──┐   chunks of 2 MiB,
 //             ◄──wait───                     └─► writes, in order ──┴─► at most 32 MiB in flight ──► Store
 //
-// Long requests are divided into chunks. Short requests that are neighbours in the queue and in the file are joined,
-// because each system call takes time. Their memory may be at different places.
+// Long requests are divided into chunks. The pump joins short requests if they are neighbours in the queue and in the
+// file. Their memory can be at different places. Fewer system calls take less time.
 //
-// A request may name an earlier request, and starts only after this earlier request is complete. For example, a read
-// into a slot starts after the write from that slot. A read that waits does not delay writes, and a write that waits
-// does not delay reads. If a read and a write can both start, chunks of reads and chunks of writes alternate. The pump
-// transfers the remaining bytes after a short transfer, and repeats a transfer after EAGAIN or EINTR. After the first
-// failure, the pump starts no new transfer, waits for the transfers in flight, and reports the error to every thread
-// that waits. The pump allocates no memory after its construction.
+// A request can name an earlier request. Then it starts only after this earlier request is complete. For example, a
+// read into a slot starts after the write from that slot. A read that waits does not delay writes, and a write that
+// waits does not delay reads. If a read and a write can both start, chunks of reads and chunks of writes alternate. The
+// pump transfers the remaining bytes after a short transfer, and repeats a transfer after EAGAIN or EINTR. After the
+// first failure, the pump starts no new transfer, waits for the transfers in flight, and reports the error to every
+// thread that waits. The pump allocates no memory after its construction.
 //
 // Request number t is in entry t mod capacity. An entry is reused only after its previous request, number t - capacity,
 // is complete.
@@ -97,7 +97,8 @@ class Pump {
     Ticket ticket = no_ticket;
     Transfer transfer;
   };
-  // The requests of one direction that are not completely divided into chunks yet, in the order of submission.
+  // The requests of one direction, in the order of submission. A request leaves the queue when all of it is divided
+  // into chunks.
   using TicketQueue = BoundedQueue<Ticket>;
   struct FailedTransfer {
     Transfer transfer;

@@ -123,7 +123,7 @@ constexpr std::array backends{
 };
 
 // Returns the reason why a backend does not work here. The result is empty if the backend works. The function makes a
-// test transfer, because some sandboxes allow a backend to be set up but forbid its transfers.
+// test transfer, because some sandboxes allow the set-up of a backend but forbid its transfers.
 std::string reason_against(const Backend &backend) {
   constexpr std::size_t length = 4096;
   try {

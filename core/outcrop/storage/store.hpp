@@ -2,10 +2,10 @@
 //
 //     submit(transfers) ──► at most depth() in flight ──► reap(completions)
 //
-// submit() and reap() of a store never throw. They report a failure as the result of a completion. So the caller always
-// knows which memory the system may still use. Transfers complete in any order. A transfer may be short: it may move
-// fewer bytes than requested, as pread() may do. Only one thread may use a store at a time. A second thread may take
-// over the store if no transfer is in flight.
+// submit() and reap() of a store never throw. A failure is reported as the result of a completion. So the caller always
+// knows which memory the system can still use. Transfers complete in any order. A transfer can be short. Like pread(),
+// it then moves fewer bytes than requested. Only one thread may use a store at a time. A second thread may take over
+// the store if no transfer is in flight.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ struct Transfer {
 };
 
 /// The end of a transfer. `result` is the number of bytes transferred, or -errno. After a short transfer, the caller
-/// submits the remaining bytes. After EAGAIN and EINTR, the caller repeats the transfer. A store may return EAGAIN for
+/// submits the remaining bytes. After EAGAIN and EINTR, the caller repeats the transfer. A store can return EAGAIN for
 /// a transfer that has not begun. A result of 0 means the end of the file, which is a failure.
 struct Completion {
   std::uint64_t tag = 0;
@@ -92,8 +92,8 @@ class Store {
 
   /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
   std::size_t alignment() const;
-  /// Returns the alignment, in bytes, of the address for O_DIRECT. The result may be smaller than alignment(). Returns
-  /// 1 if no file is direct.
+  /// Returns the alignment, in bytes, of the address for O_DIRECT. The result can be smaller than the result of
+  /// alignment(). Returns 1 if no file is direct.
   std::size_t memory_alignment() const;
 
   /// Returns an empty text if the store uses the preferred backend and the preferred mode. Otherwise returns the reason
@@ -108,7 +108,7 @@ class Store {
 
  protected:
   /// The descriptor and the offset for the system call of a transfer. A transfer is impossible in three cases: the
-  /// store has no file with this number, the transfer is a write to a read-only file, or the transfer reaches beyond
+  /// store has no file with this number, the file is read-only and the transfer is a write, or the transfer goes beyond
   /// the part of the file that the store uses. In these cases, the descriptor is -1, and the system call fails with
   /// EBADF.
   struct Location {
@@ -175,19 +175,19 @@ struct StoreOptions {
   Faults faults;
 };
 
-/// The result of a trial of a backend. `reason` says why the backend does not work here, and is empty if it works.
+/// Says whether a backend works on this machine. `reason` says why the backend does not work here, and is empty if it
+/// works.
 struct Probe {
   std::string name;
   std::string reason;
 };
 
-/// Tries each backend with a transfer of a few bytes. The order of the results is the order in which "auto" prefers the
-/// backends.
+/// Tries each backend with a transfer of a few bytes. The result for the backend that "auto" prefers comes first.
 std::vector<Probe> probe_backends();
 
 /// Opens the files with the backend of this name. The name "auto" chooses the first backend that works. note() of the
-/// new store names the backends that do not work. It also names a file for which the system refuses O_DIRECT. Throws
-/// InputError for a backend that is unknown or does not work, and StorageError for a file that cannot be opened.
+/// new store names the backends that do not work. note() also names a file for which the system refuses O_DIRECT.
+/// Throws InputError for a backend that is unknown or does not work, and StorageError for a file that cannot be opened.
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
 

@@ -4,8 +4,8 @@
 //
 //     threads   pread and pwrite; works on every file system
 //     memory    pread and pwrite on files in memory, for tests and for runs without a disk. A new file in memory
-//               contains only zeros. It has the size of the file that it replaces, or is empty if no such file exists.
-//               Writes extend the file. The file is deleted together with the store
+//               contains only zeros. The new file has the size of the file that it replaces. If there is no such file,
+//               the new file is empty. Writes extend the file. The file is deleted together with the store
 //     mmap      copies from and to mapped files, always through the page cache. A device error in a mapping raises
 //               SIGBUS. So this backend is only for comparison, and for file systems on which no other backend works
 #include <sys/mman.h>
@@ -45,11 +45,12 @@ class PoolStore : public Store {
   std::size_t reap(std::span<Completion> completions, bool wait) override;
 
  protected:
-  // Runs one transfer by pread or pwrite, on a thread of the pool. Returns the number of bytes transferred, or -errno.
+  // Calls pread or pwrite for one transfer. A thread of the pool calls this function. Returns the number of bytes
+  // transferred, or -errno.
   virtual std::int64_t move(const Transfer &transfer);
 
   // Finishes the submitted transfers and ends the threads. A derived class that overrides move() must call this
-  // function in its destructor, because the threads still call move().
+  // function in its destructor, because the threads can call move() until they have ended.
   void stop();
 
  private:

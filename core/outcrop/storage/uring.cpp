@@ -1,7 +1,7 @@
-// io_uring passes transfers to the Linux kernel in batches, through a ring. Only the thread that created a ring may use
-// the ring, because the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN have this restriction. But the thread that uses a
-// store may differ from the thread that opened the store. So the store creates a new ring when another thread begins to
-// use the store.
+// io_uring passes transfers to the Linux kernel in batches, through a ring. A ring may be used only by the thread that
+// created it. The cheaper modes SINGLE_ISSUER and DEFER_TASKRUN have this restriction. But the thread that uses a store
+// can differ from the thread that opened the store. So the store creates a new ring when another thread begins to use
+// the store.
 //
 // If the kernel cannot perform a transfer immediately, it passes the transfer to a worker thread. One version of Linux
 // did not start the worker thread of a new ring, so the first transfer was never completed. So a new ring first makes a
@@ -24,8 +24,8 @@
 namespace outcrop {
 namespace {
 
-// The maximum number of bytes of a transfer. A longer transfer becomes a short transfer, and the caller submits the
-// remaining bytes.
+// The maximum number of bytes of a transfer. The store transfers only this number of bytes of a longer transfer. Then
+// the caller submits the remaining bytes.
 constexpr std::size_t max_transfer_bytes = std::size_t{1} << 30;
 
 // Returns a number for the calling thread. No other thread of the process ever gets the same number. The thread numbers
@@ -48,7 +48,7 @@ using Ring = std::unique_ptr<io_uring, CloseRing>;
 constexpr std::chrono::seconds trial_limit{5};
 
 // Makes a trial transfer with a new ring. Returns 0 or an errno. The errno is ETIMEDOUT if the transfer is not
-// completed in time. The kernel may still perform the transfer later, even after the ring is closed. A late transfer is
+// completed in time. The kernel can still perform the transfer later, even after the ring is closed. A late transfer is
 // harmless, because a write changes no memory, and the file stays open.
 int try_ring(io_uring &ring) {
   static constexpr std::array<std::byte, 1> bytes{};
@@ -166,7 +166,7 @@ class UringStore final : public Store {
     waiting_.push_back(transfer.tag);
   }
 
-  // Submits prepared entries to the kernel. The kernel may accept only some of the entries. The remaining entries are
+  // Submits prepared entries to the kernel. The kernel can accept only some of the entries. The remaining entries are
   // submitted after a completion.
   void push() {
     while (!waiting_.empty()) {
@@ -179,9 +179,9 @@ class UringStore final : public Store {
       }
       const bool later = result == 0 || result == -EAGAIN || result == -EBUSY;
       if (later && in_kernel_ > 0) return;
-      // Either the kernel refuses the entries permanently, or no transfer is in flight that could make room for them.
-      // The transfers of the entries have not begun, but the ring still contains the entries. So this ring must not be
-      // used any more.
+      // Either the kernel refuses the entries permanently, or it has no room for them and no transfer in flight will
+      // make room. The transfers of the entries have not begun, but the ring still contains the entries. So this ring
+      // must not be used any more.
       for (const std::uint64_t tag : waiting_) refused_.push_back({tag, later ? -EAGAIN : result});
       waiting_.clear();
       owner_ = no_thread;

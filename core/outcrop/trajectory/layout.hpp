@@ -4,13 +4,14 @@
 //     buffer:  | u, padding to pages | p, padding to pages |          one buffer holds one state
 //     u/c.K.0.0.0:  | cells of u in state K, in C order | index |     one file for each state and field
 //
-// A file has the same content as a snapshot of a run. With three or more axes, the file is a shard of Zarr v3. Its
-// inner chunks are the planes of the first axis, and the index follows the cells. With fewer axes, the file is a plain
-// chunk. The folder of a field contains a Zarr array with the shape (time, *shape). The names of the files contain
-// dots. With "/" instead of dots, each state would need new folders, and each new folder would have to be flushed.
+// A file has the same content as a snapshot of a run. If the field has three or more axes, the file is a shard of Zarr
+// v3. Its inner chunks are the planes of the first axis, and the index follows the cells. For a field with fewer axes,
+// the file is a plain chunk. The folder of a field contains a Zarr array with the shape (time, *shape). The names of
+// the files contain dots. If the names contained "/" instead of dots, each state would need new folders, and each new
+// folder would have to be flushed.
 //
 // The manifest is a text file. A commit replaces the manifest by a rename. So a reader always finds a complete
-// manifest, either of the last commit or of the commit before it.
+// manifest, either from the last commit or from the commit before.
 //
 //     outcrop trajectory 1
 //     identity 5c0f...            a random name; the MEMBER files of further directories have the same name
@@ -61,7 +62,8 @@ class StateLayout {
   /// Returns the name of the file of a field in a state, relative to the directory.
   std::string file_name(std::size_t field, std::uint64_t state) const;
 
-  /// Returns the content of zarr.json for the array of a field and for the group, if there are `states` states.
+  /// These functions return the content of zarr.json for the array of a field and for the group. The array has `states`
+  /// states.
   std::string array_metadata(std::size_t field, std::uint64_t states) const;
   std::string group_metadata(std::uint64_t states) const;
 

@@ -64,8 +64,8 @@ void write(const File &file, const std::string &content, std::uint64_t offset) {
   file.write(offset, reinterpret_cast<const std::byte *>(content.data()), content.size());
 }
 
-// Replaces a file. A reader sees either the old or the new content. If `durable` is true, a reader after a power cut
-// also sees either the old or the new content.
+// Replaces a file. A reader sees either the old or the new content. If `durable` is true, this is also true for a
+// reader after a power cut.
 void replace_file(const OpenFolder &folder, const std::string &name, const std::string &content, bool durable) {
   const int handle = folder.handle.get();
   const std::string beside = name + ".tmp";
@@ -296,8 +296,8 @@ bool Places::has_file(std::uint64_t state) const {
   return state >= manifest_.memory_states || manifest_.all_have_files();
 }
 
-// Returns the index of the directory that has the files of a state. The first directories have the files of the states
-// that are not in memory, because these files are written first.
+// Returns the index of the directory that has the files of a state. The files of the states that are not in memory are
+// in the first directories, because these files are written first.
 std::size_t Places::place_of(std::uint64_t state) const {
   const std::uint64_t in_memory = manifest_.memory_states;
   std::uint64_t slot = state >= in_memory ? state - in_memory : manifest_.states - in_memory + state;

@@ -10,9 +10,9 @@
 // All files of states are made before the first state is pushed. When a file is made, all of its bytes are allocated,
 // and its index is written. States in memory get files only if the directories have room for all states.
 //
-// The content of a directory may be untrusted. Files are opened beneath the directory without following links. A
-// further directory is used only if its file member.txt names the trajectory. The links in the first directory serve
-// readers of Zarr; Outcrop itself does not use them.
+// The content of a directory is not trusted. Files are opened beneath the directory without following links. A further
+// directory is used only if its file member.txt names the trajectory. The links in the first directory serve readers of
+// Zarr; Outcrop itself does not use them.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@
 
 namespace outcrop {
 
-/// A directory that a trajectory may use, with the maximum number of bytes of the trajectory's files in it. The value 0
+/// A directory for the files of a trajectory. `bytes` is the maximum size of all these files together. The value 0
 /// means all free bytes.
 struct DirectoryLimit {
   std::string path;
@@ -63,11 +63,11 @@ class Places {
   /// Opens the file of a field. Throws StorageError.
   File open_file(std::size_t field, std::uint64_t state, bool direct);
 
-  /// Makes the files of the states first <= k < last durable. Throws StorageError.
+  /// Flushes the files of the states first <= k < last. Throws StorageError.
   void flush(std::uint64_t first, std::uint64_t last);
 
-  /// Makes the states with these checksums the committed states. Throws StorageError. After an error, the last commit
-  /// is still valid.
+  /// Commits all states of the trajectory. `sums` has their checksums. Throws StorageError. After an error, the last
+  /// commit is still valid.
   void commit(std::vector<std::uint32_t> sums);
 
   /// Returns the path of a file, for messages.

@@ -255,8 +255,8 @@ void Trajectory::wait(StateBuffer &buffer) {
   buffer.first = buffer.last = no_ticket;
 }
 
-// An earlier state may have had the number of the new state before it was popped. Waits until the earlier state is
-// written, because two writes of one file must not overlap.
+// A popped state can have had the same number as the new state. Waits until the writes of the popped state are
+// complete, because two writes of one file must not overlap.
 void Trajectory::wait_for_writes(std::uint64_t state) {
   for (StateBuffer &buffer : buffers_)
     if (buffer.files == state) wait(buffer);
@@ -268,7 +268,7 @@ bool Trajectory::is_idle(const StateBuffer &buffer) const {
   return true;
 }
 
-// Returns the buffer that holds the state `state`, or null if no buffer holds it or the state was popped.
+// Returns the buffer that holds the state `state`. Returns null if there is no such buffer, or if the state was popped.
 Trajectory::StateBuffer *Trajectory::find(std::uint64_t state) {
   for (StateBuffer &buffer : buffers_)
     if (buffer.state == state && !buffer.is_held) return &buffer;
@@ -351,7 +351,8 @@ void Trajectory::read_ahead(std::uint64_t newest) {
   }
 }
 
-// Computes the checksum of each field of a state from the checksums of its pieces.
+// Computes the checksum of each field of a state. The checksum of a field is made from the checksums of the field's
+// pieces.
 void Trajectory::join_sums(std::uint32_t *sums) const {
   std::fill_n(sums, layout().count(), 0);  // the CRC32C of an empty sequence of bytes is 0
   for (const Piece &piece : pieces_) sums[piece.field] = crc32c_join(sums[piece.field], piece.sum, piece.factor);

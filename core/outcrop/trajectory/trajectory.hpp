@@ -4,10 +4,10 @@
 //      pop ◄──view── buffer ◄──pump── files of state n - 1      older states are read ahead
 //
 // States are counted from 0, in the order in which they were pushed. The number of a state determines where the state
-// is kept: the first states are in memory, the next states are in files in the first directory, and further states are
-// in files in the next directory. So states never move between tiers. A push into memory copies the state to its place.
-// A popped state must stay unchanged until the next pop. So the memory of the popped state becomes a buffer, and a free
-// buffer becomes the place in memory for the next state with this number.
+// is kept. The first states are in memory. The next states are in files in the first directory, and further states are
+// in files in the next directories. So states never move between tiers. A push into memory copies the state to its
+// place. A popped state must stay unchanged until the next pop. So the memory of the popped state becomes a buffer. A
+// free buffer then becomes the memory for the next state with the same number.
 //
 // A commit makes all pushed states durable. A program that was killed must find the states of its last commit again. So
 // committed states that are popped stay on storage until the next commit. Until the next commit, pushes to the places
@@ -80,13 +80,13 @@ class Trajectory {
   /// InputError if there is no state, and CorruptionError if the state is damaged. Throws StorageError.
   Popped pop();
 
-  /// Copies the cells of each field of a state to the address that `fields` contains for the field. Throws the same
+  /// Copies the cells of a state to the memory of the caller. `fields` has an address for each field. Throws the same
   /// errors as pop().
   void read(std::uint64_t state, std::span<std::byte *const> fields);
 
-  /// Makes all states durable that were pushed and not popped. States that were popped before the commit cannot be
-  /// recovered after the commit. Throws InputError if the directories have no files for the states in memory. Throws
-  /// StorageError.
+  /// Makes the states of the trajectory durable, without the states that were popped. States that were popped before
+  /// the commit cannot be recovered after the commit. Throws InputError if the directories have no files for the states
+  /// in memory. Throws StorageError.
   void commit();
 
   /// Waits for writes and closes the files. The memory of the popped state stays valid. States that were pushed after
@@ -106,7 +106,8 @@ class Trajectory {
     bool is_read = false;                        // true if the state comes from files and is not checked yet
   };
 
-  // One thread copies these bytes of a field, begin <= i < end, in one call. `factor` is crc32c_factor(end - begin).
+  // A piece is a part of a field that one thread copies in one call: the bytes begin <= i < end. `factor` is
+  // crc32c_factor(end - begin).
   struct Piece {
     std::size_t field = 0, begin = 0, end = 0;
     std::uint32_t factor = 0, sum = 0;

@@ -4,7 +4,7 @@ NumPy functions work on the plain array inside an `Array`. So the results of ope
 The expressions `a += 1`, `np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values of `a` in place. Views
 (`a[2:5]`, `a.T`) are plain arrays that share the same bytes.
 
-The user has named the path of an array, so the path and the folders above it may be links. Outcrop refuses a link whose
+The user has named the path of an array, so the path and the folders above it can be links. Outcrop refuses a link whose
 target does not exist, and makes no file at the target. The files in the folder of an array must not be links
 (committed.py).
 """
@@ -65,7 +65,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         return self._result(function(*_plain(inputs), **_plain(options)), (options.get("out"),))
 
     def _result(self, result: Any, out: Any) -> Any:
-        """Return the object in `out` whose plain array is `result`. If no object in `out` has this plain array, return
+        """`result` can be the plain array of an object in `out`. In this case, return the object, and otherwise return
         `result`."""
         given = next((one for one in out if isinstance(one, NumpyLike) and one.values is result), None)
         return result if given is None else given
@@ -198,8 +198,8 @@ class Array(NumpyLike):
         """Make the values durable now. If the array has commits, the method makes a commit. If the array is in a .npy
         file, the method flushes the file.
 
-        After a flush, an array with access "read" refuses writes. Raises StorageError if a write fails. After this
-        error, the last commit is still intact.
+        After a flush, an array with access "read" refuses writes. Raises StorageError if a write fails. If a write
+        fails, the last commit stays intact.
         """
         _ = self.values  # raises InputError if the array is closed
         begin = time.perf_counter()

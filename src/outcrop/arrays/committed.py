@@ -17,7 +17,7 @@ the commit of generation g + 2 begins. If generation g + 1 is damaged, generatio
 opened, the checksum of each tile is verified.
 
 A new array begins with commit.0.json.tmp, the record of generation 0, which has no values. This record proves that
-Outcrop made the file `tiles`. So Outcrop may replace `tiles` as long as no commit exists.
+Outcrop made the file `tiles`. So Outcrop can replace `tiles` as long as no commit exists.
 
 A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles into memory. The
 folder is locked before any file in the folder is read or made. All files are opened relative to the descriptor of the
@@ -25,7 +25,7 @@ folder, and links are not followed. Each file must be a regular file. Each recor
 generation must be even in commit.0.json, and odd in commit.1.json. If both records exist, they must belong to the same
 array. The file `tiles` must be large enough. `parse_record` checks the type and the range of each field. `parse_record`
 also checks that, for each tile, `slots` has one byte and `checksums` has four bytes. Therefore the code after these
-checks may rely on the sizes in a record.
+checks can trust the sizes in a record.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Committed(ArrayStorage):
                 undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:
-                    # A process may have been killed between the rename of a record and the flush of the folder. In this
-                    # case, the new record may not be durable yet. Therefore the folder is flushed again.
+                    # A process can be killed between the rename of a record and the flush of the folder. The new record
+                    # is then not always durable. Therefore the folder is flushed again.
                     self._folder.flush()
                 if not records:
                     undo.callback(_remove_files, self._folder)
@@ -125,7 +125,7 @@ class Committed(ArrayStorage):
 
     def flush(self, steps: int) -> int:
         """Commit if the values or the number of steps have changed, and return the number of bytes written. Raises
-        StorageError if a write fails. After this error, the last commit is still intact, except if the folder was
+        StorageError if a write fails. If an error occurs, the last commit stays intact, except if the folder was
         deleted."""
         last = self._record
         if self.read_only:
@@ -202,8 +202,8 @@ class Committed(ArrayStorage):
             status = os.fstat(handle)
             if not reads_only and status.st_nlink != 1:
                 raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
-            # If the file has one slot for each tile, the array was only read until now. An update needs two slots for
-            # each tile.
+            # A file with one slot for each tile belongs to an array that was only read until now. An update needs two
+            # slots for each tile.
             if not reads_only and status.st_size < slots_bytes(spec):
                 self._folder.grow(TILES, slots_bytes(spec))
             # The core opens the file again through the same folder descriptor and does not follow links.

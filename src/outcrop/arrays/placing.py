@@ -214,9 +214,9 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """Some tiers, such as DRAM and tmpfs, share their free bytes. Return a copy of `demand` that also counts these
-    bytes. In the copy, `takes` of each choice also has a pair for each group of tiers that share free bytes: the name
-    of the group, and the number of bytes that the choice takes from this group."""
+    """Some tiers, such as DRAM and tmpfs, share their free bytes. Return a copy of `demand` in which each choice also
+    counts the bytes of such a group of tiers. For each group, `takes` gets a further pair: the name of the group, and
+    the number of bytes that the choice takes there."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -226,9 +226,9 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """Return the tiers of this machine. If a tier contains the path of an array, the directory of the tier is the
-    folder of this path. If an array has several possible tiers, and one of these tiers was never measured, all tiers
-    are measured first."""
+    """Return the tiers of this machine. A tier that contains the path of an array gets the folder of this path as its
+    directory. If an array has several possible tiers, and one of these tiers was never measured, all tiers are measured
+    first."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)
@@ -341,8 +341,8 @@ def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
 
 
 def _seconds(count: float, per_second: float | None) -> float:
-    """Return the time to transfer `count` bytes, in seconds. For an unmeasured tier, the result is 0. The 0 does not
-    affect the choice of a tier, because an unmeasured tier is used only if no other tier is possible."""
+    """Return the time to transfer `count` bytes, in seconds. For an unmeasured tier, the result is 0. This 0 has no
+    effect on the choice of a tier: an unmeasured tier is used only if no other tier is possible."""
     return count / per_second if per_second else 0.0
 
 
@@ -385,8 +385,8 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """Yield the reasons why the demand with this number uses none of the choices in `passed`. The reasons are valid if
-    all other demands keep their places.
+    """The demand with this number uses none of the choices in `passed`. Yield the reason for each of these choices. The
+    reasons assume that all other demands keep their places.
     """
     places = tuple(free_bytes)
     now = placement.cost(demands, found.chosen, places, computing_seconds)[0]

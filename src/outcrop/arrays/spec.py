@@ -46,7 +46,7 @@ class ArraySpec:
     DRAM, which is faster.
 
     `bytes_read_per_step` and `bytes_written_per_step` are the numbers of bytes of the array that one step of the
-    program reads and writes. The default is the size of the array.
+    program reads and writes. The default of each of these numbers is the size of the array.
 
     Raises InputError for invalid values.
     """
@@ -222,8 +222,8 @@ def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
 
 
 def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return a list with the tier whose file system contains the path. If several tiers are on this file system, the
-    list contains only the tier that was declared for a folder above the path."""
+    """Return a list with the tier whose file system contains the path. Several tiers can be on this file system. Then
+    the list contains only the tier that was declared for a folder above the path."""
     existing = nearest_existing(path)
     try:
         existing.stat()

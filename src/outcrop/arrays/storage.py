@@ -1,10 +1,10 @@
 """This module defines the storage of arrays: the interface, and two kinds of storage. The first kind is memory that
 exists until the process ends. The second kind is a mapped .npy file.
 
-The system may write the changed pages of a mapped file at any time. A flush writes the remaining pages. If a flush does
+The system can write the changed pages of a mapped file at any time. A flush writes the remaining pages. If a flush does
 not finish, the file contains a mixture of old and new values. In an array with commits (committed.py), old and new
 values are never mixed. The header of a new .npy file fills one page, so that the values begin at the start of a page.
-The path of a .npy file may be a link, because the user has named this path. The link is followed once, when the file is
+The path of a .npy file can be a link, because the user has named this path. The link is followed once, when the file is
 opened.
 
 Python gives C++ the descriptors of open files, so that no name is looked up twice.
@@ -99,8 +99,9 @@ class ArrayStorage(ABC):
 
     @abstractmethod
     def flush(self, steps: int) -> int:
-        """Make the values after `steps` steps durable, if this storage can keep values. Return the number of bytes
-        written. If this number is unknown, return the size of the array. Raises StorageError if a write fails."""
+        """Make the current values durable, if this storage can keep values. `steps` is the number of steps that were
+        done. Return the number of bytes written, or the size of the array if this number is unknown. Raises
+        StorageError if a write fails."""
 
     @property
     def generation(self) -> int:
@@ -149,14 +150,14 @@ def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
 
 
 def _memory_of(tier: Tier) -> str:
-    """Return the name of the memory in which arrays on `tier` occupy bytes. Files on tmpfs occupy bytes in DRAM."""
+    """Arrays on `tier` occupy some memory. Return the name of this memory. Files on tmpfs occupy DRAM."""
     return "dram" if tier.kind in MAIN_MEMORY else tier.name
 
 
 def subtract_reserved(tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers with smaller values of `free_bytes`. The system counts memory as free until the memory is read
-    or written for the first time. So memory that arrays of this process have reserved, but never read or written, is
-    subtracted from `free_bytes`."""
+    """Return the tiers with corrected values of `free_bytes`. The system counts memory as free until the memory is read
+    or written for the first time. So the function subtracts the memory that arrays of this process have reserved, but
+    never read or written."""
     reserved = {memory: sum(map(untouched_bytes, list(arrays.values()))) for memory, arrays in _IN_USE.items()}
     return [replace(tier, free_bytes=max(0, tier.free_bytes - reserved.get(_memory_of(tier), 0))) for tier in tiers]
 
@@ -281,7 +282,7 @@ def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[An
         if length > MAX_HEADER_BYTES:
             raise ValueError(length)
         with warnings.catch_warnings():
-            # Without this line, Python may print a warning about unusual text in the header.
+            # Without this line, Python can print a warning about unusual text in the header.
             warnings.simplefilter("ignore")
             shape, fortran, dtype = reader(file)
     except Exception:

@@ -54,8 +54,8 @@ class Trajectory:
 
     States survive the process only after `commit()`. A committed state that is popped remains on storage until the next
     commit. Assume that a program pops states and must survive a crash. Then the program must save its own data before
-    it calls `commit()`. After a crash, `oc.Trajectory.open` gives the states of the last commit. The saved data may
-    already include the results of the newest of these states. The program pops the states whose results are saved,
+    it calls `commit()`. After a crash, `oc.Trajectory.open` gives the states of the last commit. Some of these states
+    can be older than the saved data: their results are already part of the saved data. The program pops these states,
     ignores them, and continues.
 
     The directory is a group of Zarr v3 with an array of shape `(time, *shape)` for each field. `xarray.open_zarr` shows
@@ -130,7 +130,7 @@ class Trajectory:
 
     @property
     def memory_states(self) -> int:
-        """The number of states that have their place in memory."""
+        """The number of states that are kept in memory and not in files."""
         return self._stack.memory_states
 
     @property
@@ -191,8 +191,8 @@ class Trajectory:
         return found
 
     def commit(self) -> None:
-        """Make durable all states that were not popped. After this call, storage no longer keeps the states that were
-        popped.
+        """Make all states durable, except states that were popped. After this call, storage no longer keeps the popped
+        states.
 
         After a crash, `open` finds the states of the last commit. States in memory are also written to files, and stay
         in memory. Raises InputError if the directories have no room for all states. Raises StorageError if a write

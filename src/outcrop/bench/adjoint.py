@@ -6,11 +6,11 @@ the disk. The first repeat does not count, because kernels are compiled during t
 If a stencil updates only one field, each repeat also computes gradients with respect to an input. The gradients are
 computed with three different histories: every fourth state, all states, and the exact history that the planner chooses.
 The forward run writes these states, and the adjoint run reads them. For each history, the table has a ratio: the time
-of both runs with this history, divided by the time of both runs without states. An adjoint run without states has fewer
-updates than an adjoint run with states, because it computes no gradient with respect to an input. The column "sums" has
-such a ratio for an adjoint run that computes all updates of the gradient, but needs no history, because it reads the
-same state in each step. If the disk or the memory has no room for a gradient, the benchmark leaves this gradient out. A
-note gives the reason.
+of both runs with this history, divided by the time of both runs without states. An adjoint run without states computes
+no gradient with respect to an input, so it has fewer updates than an adjoint run with states. The column "sums" shows
+the ratio for a third kind of adjoint run. This run computes all updates of the gradient, but reads the same state in
+each step, so it needs no history. If the disk or the memory has no room for a gradient, the benchmark leaves this
+gradient out. A note gives the reason.
 """
 
 from __future__ import annotations

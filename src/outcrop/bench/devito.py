@@ -4,7 +4,7 @@ sizes that its aggressive tuner finds.
     python -m outcrop.bench.devito REQUEST          # REQUEST is a Request as JSON
 
 This command prints an Answer as JSON. The seconds come from Devito's summary of its loops. The first `apply` compiles
-the operator. If the request has no block sizes, the first `apply` also tunes them. Only the time of the second `apply`
+the operator. The first `apply` also tunes the block sizes if the request has none. Only the time of the second `apply`
 is measured. If the request has a `planes_file`, the updated field gets its initial values again before the second
 `apply`. The command runs in a separate process, so that the system releases all memory of Devito when the process ends.
 """
@@ -37,7 +37,7 @@ class Request:
     """A measurement of the library's stencil `name`. `shape` is the shape of the cells that are updated. If `blocks` is
     None, Devito tunes its block sizes. If `planes_file` is not None, three planes of the result are written to this
     file in the format .npy: the first plane, the middle plane and the last plane. Only requests for the heat equation
-    and for acoustic waves may have a `planes_file`."""
+    and for acoustic waves can have a `planes_file`."""
 
     name: str
     shape: tuple[int, ...]
@@ -48,8 +48,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """The time of all steps, the block sizes, and a text. The text has the version and the options of Devito, and the
-    name of its compiler."""
+    """The result of a measurement: the time of all steps, the block sizes, and a text about Devito. The text has
+    Devito's version, options and compiler."""
 
     seconds: float
     blocks: dict[str, int]

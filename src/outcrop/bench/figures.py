@@ -29,8 +29,8 @@ def first_figures(name: str, small: bool, directory: Path, has_plans: bool = Tru
     """Yield the first figures of a benchmark: the name of the benchmark and the machine. If `directory` is missing, the
     function makes it.
 
-    If the benchmark makes plans (`has_plans`) and is not `small`, the device is measured again, because the speed of a
-    device may change from day to day.
+    A benchmark that makes plans (`has_plans`) and is not `small` first measures the device again, because the speed of
+    a device can change from day to day.
     """
     with made_directory(directory):
         if has_plans and not small:

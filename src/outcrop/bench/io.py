@@ -179,8 +179,8 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """Measure the same transfers on the file and on the device. If the file and the device have different sizes,
-        the transfers use only as many bytes as the smaller one has."""
+        """Measure the same transfers on the file and on the device. The transfers use only a part of the file if the
+        device is smaller than the file."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
@@ -197,8 +197,8 @@ class _Parts:
         return [{"of": "file", **one} for one in on_file] + [{"of": "device", **one} for one in on_device]
 
     def beyond(self) -> list[dict[str, Any]]:
-        """Measure writes, and reads of data that were read before. First, memory has room for the whole file. Then,
-        memory is limited to `limit_bytes`."""
+        """Measure writes and reads. The data of the reads were already read before the measurement. First, memory has
+        room for the whole file. Then, memory is limited to `limit_bytes`."""
         cases = [
             replace(self._case(name, write, random, PAGE_BYTES if random else RECORD_BYTES), warm=True)
             for name in (self._direct[0], *BEYOND_INTERFACES)
@@ -238,8 +238,8 @@ def open_raw_device(device: Path, write: bool) -> Iterator[int]:
     """Yield the size of a block device in bytes. If `write` is true, no other process can use the device inside the
     `with` block. At the end of the block, both ends of the device are cleared.
 
-    Raises InputError if the path is not a block device, or if the device is too small or cannot be opened. If `write`
-    is true, also raises InputError if the device is in use or holds content of a known kind.
+    Raises InputError if the path is not a block device, or if the device is too small or cannot be opened. Also raises
+    InputError if `write` is true and the device is in use or holds content of a known kind.
     """
     if not device_use.is_block_device(device):
         raise InputError(f"--raw-device {device} is not a block device")
@@ -376,8 +376,8 @@ def _lines(axes: Axes, chosen: Figures, key: str) -> None:
 
 
 def _bars(axes: Axes, chosen: Figures) -> None:
-    """Draw two bars for each interface. The first bar is for memory that holds the whole file. The hatched bar is for
-    less memory."""
+    """Draw two bars for each interface. The first bar shows the rate if memory has room for the whole file. The hatched
+    bar shows the rate with less memory."""
     names = list(dict.fromkeys(one["interface"] for one in chosen))
     for one in chosen:
         is_limited = one["wanted_limit_bytes"] is not None

@@ -2,10 +2,10 @@
 generated kernels with each other.
 
     `cache`    One thread updates arrays that fit into the second-level cache.
-    `sweeps`   All threads sweep over arrays in memory, in blocks of rows. The kernel and the hand-written loop each use
-               the number of rows with which they are fastest.
-    `tiles`    All threads update a slab in memory in tiles. Each inner loop of a kernel uses the tiles with
-               which it is fastest. Each loop is measured without and with prefetches.
+    `sweeps`   All threads sweep over arrays in memory, in blocks of rows. Both the kernel and the hand-written loop use
+               blocks of the size that is best for them.
+    `tiles`    All threads update a slab in memory in tiles. Each inner loop of a kernel uses the tiles that are best
+               for this loop. Each loop is measured without and with prefetches.
 
 Generated kernels and hand-written loops are measured alternately, and medians are compared. The hand-written loops are
 in `handwritten.c`. The results of hand-written loops must equal the results of generated kernels, except for rounding.

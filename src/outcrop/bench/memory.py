@@ -173,8 +173,8 @@ class PeakMemory:
 
     @property
     def bytes_more(self) -> int | None:
-        """The number of bytes by which the peak exceeds the memory that was in use when this object was made. None if
-        the system does not report the peak."""
+        """The peak memory minus the memory that was in use when this object was made. The value is None if the system
+        does not report the peak."""
         return None if self._before is None else max(0, _peak_bytes() - self._before)
 
 
@@ -272,7 +272,7 @@ def _find_program(name: str) -> str:
 
 
 def _call(command: list[str], path: Path) -> None:
-    """Run a program in its own session, so that a Ctrl-C in the terminal does not stop the program."""
+    """Run a program that a Ctrl-C in the terminal does not stop, because the program has its own session."""
     done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -1,6 +1,6 @@
 """`outcrop bench peers`: compare runs in memory with other programs that compute the same kind of stencil in memory.
 
-    `Devito`   A Python package. The benchmark measures it if it is installed.
+    `Devito`   A Python package. The benchmark measures Devito if the package is installed.
     `Girih`    Diamond tiling with wavefronts of several threads. `--girih` has the path of its program mwd_kernel.
     `YASK`     Vector folding and temporal blocking. `--yask` has the path of the directory with its kernels.
 
@@ -8,10 +8,10 @@ All programs update the same number of cells in float32. The cells of the rim ke
 programs run on the same processors with the same number of threads, and their threads are bound to cores. For the other
 programs, the environment variables OMP_NUM_THREADS and OMP_PROC_BIND set the number and the binding of threads.
 
-In a first run, each program is compiled and tuned. The set-up time is the wall-clock time of this run minus the time of
-its steps. Then the programs are measured in several turns. In each turn, a new process of each program updates the
-cells with the tuned sizes. The process reports only the time of the steps. A rate is the number of cells times the
-number of steps, divided by this time. The benchmark compares the medians of the rates.
+In a first run, each program is compiled and tuned. The set-up time is the wall-clock time of this first run minus the
+time of the run's steps. Then the programs are measured in several turns. In each turn, a new process of each program
+updates the cells with the tuned sizes. The process reports only the time of the steps. A rate is the number of cells
+times the number of steps, divided by this time. The benchmark compares the medians of the rates.
 
 Outcrop and Devito start from the same values, and the benchmark compares three planes of their results. Girih and YASK
 start from their own values, so their results are not compared. Each measured stencil of Girih or YASK has the same
@@ -102,7 +102,7 @@ class Peer(ABC):
 
 
 class Devito(Peer):
-    """Devito computes the equations of the module `devito`. It writes planes of its result to `planes_file`."""
+    """Devito computes the equations of the module `devito`. Some planes of the result are written to `planes_file`."""
 
     name = "Devito"
 
@@ -206,9 +206,9 @@ class Girih(OtherProgram):
     """The program mwd_kernel of Girih (KAUST), built with single precision. Time stepper 2 has diamond tiling.
 
     Girih tunes the diamond (`t-dim`), the wavefronts and the shape of groups of threads. The benchmark tries each size
-    of a group separately, because with large groups Girih may tune for minutes. Girih does not tune the type of
-    wavefronts, so the benchmark also tries two types. Type 2 works only for stencils of radius 1. In groups of one
-    thread, the two types do not differ.
+    of a group separately, because Girih can tune large groups for minutes. Girih does not tune the type of wavefronts,
+    so the benchmark also tries two types. Type 2 works only for stencils of radius 1. In groups of one thread, the two
+    types do not differ.
     """
 
     name = "Girih"
@@ -257,7 +257,7 @@ class Yask(OtherProgram):
     are yask_kernel.3axis.ARCH.exe and yask_kernel.iso3dfd.ARCH.exe. Each kernel has one radius. The name of a kernel
     does not show its radius.
 
-    YASK tunes the sizes of blocks. It does not tune the number of steps of a block (`bt`), so the benchmark tries
+    YASK tunes the sizes of blocks. YASK does not tune the number of steps of a block (`bt`), so the benchmark tries
     several numbers. In YASK, neighbours along the first axis are farthest apart in memory.
     """
 

@@ -1,6 +1,6 @@
 """Measure the rates of the kernel in the second-level cache, of plain sweeps, and of whole runs.
 
-The first two rates are measured with the loops of a run. These two measurements use no storage, and have no planes at
+The first two rates are measured with the loops of a run. These two measurements use no storage, and update no planes at
 the ends of the streaming axis. A whole run is a separate process, so that its memory can be measured and limited
 separately:
 
@@ -155,11 +155,11 @@ def advance(
 
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
-    """Return the time that checksums add to the first pass of a run, relative to the time of this pass without
-    checksums. The run has `steps` steps within `budget_bytes`. The function measures `pairs` pairs of passes: one pass
-    of a pair computes checksums, and the other pass does not. For each pair, the time with checksums is divided by the
-    time without checksums. The result is the median of these ratios, minus 1. No counter shows the time of checksums,
-    because each update also computes the checksums of its planes.
+    """Return the relative increase of the time of a run's first pass if the pass computes checksums. The run has
+    `steps` steps within `budget_bytes`. The function measures `pairs` pairs of passes: one pass of a pair computes
+    checksums, and the other pass does not. For each pair, the time with checksums is divided by the time without
+    checksums. The result is the median of these ratios, minus 1. A counter cannot measure the time of checksums,
+    because the checksums of planes are computed together with the updates.
 
     Each measured pass reads the current copy of the run in `directory` and writes the other copy. The written copy is
     never committed.

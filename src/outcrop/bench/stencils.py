@@ -5,8 +5,8 @@ the same equations, the benchmark also measures Devito in memory.
     `in memory`     Temporal blocking for the cache. The window holds the whole grid. Only the updates are timed.
     `out of core`   Whole runs with all reads, waits, flushes and commits. The budget is a sixteenth of the memory that
                     the whole grid needs.
-    `Devito`        The same equations in memory, if the module `devito` has them. Devito tunes itself. The planes have
-                    the same size, but the grid has fewer planes.
+    `Devito`        The same equations in memory, if the module `devito` has them. Devito tunes itself. A large grid is
+                    replaced by a grid with planes of the same size, but with fewer planes.
 
 Each rate is the number of cells times the number of steps, divided by the seconds. A cell counts once in each step, for
 any number of fields and stages. The speed of a machine varies, so the four rates are measured alternately, and medians

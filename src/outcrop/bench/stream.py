@@ -66,7 +66,8 @@ class StreamLoop:
         return 3 if self.second else 2
 
     def value(self, first: float, second: float) -> float:
-        """Return the value of each element of the result, if the elements of the inputs are `first` and `second`."""
+        """All elements of the inputs have the values `first` and `second`. Return the value of each element of the
+        result."""
         if not self.second:
             return SCALAR * first if self.name == "scale" else first
         return first + (SCALAR * second if self.name == "triad" else second)
@@ -82,8 +83,8 @@ LOOPS = (
 
 @dataclass(frozen=True)
 class StreamMode:
-    """A mode has three properties: the place of the input arrays (`source`), the place of the result (`target`), and
-    the way in which the result is flushed (`flush`)."""
+    """A mode of the benchmark. `source` is the place of the input arrays, `target` is the place of the result, and
+    `flush` says how the result is flushed."""
 
     name: str
     source: str
@@ -167,7 +168,7 @@ each thread, and PROBES is its number of repeats."""
 @dataclass(frozen=True)
 class StreamScale:
     """The number of bytes of one array of one rank, and the numbers of repeats. The measurement has `rounds` rounds,
-    and each mode has one turn in each round. A turn has one repeat that does not count, and then `repeats` repeats that
+    and each mode has one turn in each round. In a turn, the first repeat does not count, and the next `repeats` repeats
     count. A turn that has already taken `max_seconds` ends early."""
 
     array_bytes: int
@@ -283,7 +284,7 @@ class RankStream:
         return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
 
     def _count_of(self, mode: StreamMode) -> int:
-        """Return the number of values (float64) of an array. For individual flushes, the number is limited, so that
+        """Return the number of values (float64) of an array. With individual flushes, arrays have fewer values, so that
         even the slowest rank finishes the measurement of the mode in time."""
         if mode.flush != "individual":
             return self.count
@@ -415,8 +416,8 @@ def _loop_figures(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigure
     for node in dict.fromkeys(one.node for one in ranks):
         members = [one for one in ranks if one.node == node]
         repeats = zip(*(_times(mode, loop, one) for one in members), strict=True)
-        # A span is the time of a loop on one node. The time begins when the first rank of the node begins the loop, and
-        # ends when the last rank ends the loop.
+        # A span is the time of a loop on one node. A span begins when the first rank begins the loop, and ends when the
+        # last rank ends the loop.
         spans = [max(one.begin + one.seconds for one in each) - min(one.begin for one in each) for each in repeats]
         rates = [_moved(mode, loop, members) / seconds for seconds in spans]
         by_node.append({"node": node, **_spread(rates)})

@@ -88,8 +88,8 @@ def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, floa
 
 
 def _memory_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
-    """Return the rates of each round for states in memory. In place of the rates of a tier, the result has the rates at
-    which NumPy copies the states."""
+    """Return the rates of each round for states in memory. The result has no rates of a tier. Instead, it has the rates
+    at which NumPy copies the states."""
     state = _state(scale)
     total = scale.total_bytes
     copies = [{name: np.zeros_like(values) for name, values in state.items()} for _ in range(scale.states)]

@@ -113,8 +113,8 @@ def invoke(arguments: list[str]) -> int:
 
 
 def usage_text(error: Exception, arguments: list[str]) -> str:
-    """Return the message of a UsageProblem without a full stop at its end. The message about a number that cannot be
-    read names the value: the text of Typer depends on its version, and may not contain the value."""
+    """Return the message of a UsageProblem without a full stop at its end. If a number cannot be read, the message
+    names the wrong value. The function adds this value, because some versions of Typer do not name it."""
     text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
     found = re.search("valid (integer|number|float)", text)
     names = getattr(getattr(error, "param", None), "opts", [])

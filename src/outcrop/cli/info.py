@@ -98,8 +98,8 @@ def facts(where: Path) -> dict[str, Any]:
 
 
 def _status(run: Manifest, manifests: list[Manifest], is_in_use: bool, place: Path) -> tuple[str, str | None]:
-    """Return the status of the run, and the command that continues the run. The command is None unless the run is
-    unfinished."""
+    """Return the status of the run, and the command that continues the run. Only an unfinished run has such a command;
+    otherwise the command is None."""
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW, resume_command
 
     if any(one.phase == NEW for one in manifests):
@@ -285,8 +285,8 @@ def _parts_text(where: str, parts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _rim_text(found: dict[str, Any]) -> str:
-    """Return a text about the cells that the arrays have around the user's grid, or "" if the arrays have no such
-    cells."""
+    """Arrays can have additional cells around the user's grid. Return a text about these cells, or "" if there are
+    none."""
     if not any(found["padding"]):
         return ""
     return f", stored with {_by_axis(found['padding'], found)} cells around it"

@@ -2,9 +2,9 @@
 
 A command has one of three exit codes. The exit code 0 means that the command has succeeded. The exit code 2 means that
 the command was refused or has failed; one line on standard error gives the reason. The exit code 130 means that the
-user has interrupted the command. The reader of standard output may close the pipe, as in
-`outcrop info run.oc | head -1`. Then most commands end by the signal SIGPIPE, like other programs. The commands `run`
-and `resume` continue without output (`RunOutput`).
+user has interrupted the command. A reader can close standard output, as in `outcrop info run.oc | head -1`. Then most
+commands end by the signal SIGPIPE, like other programs. The commands `run` and `resume` continue without output
+(`RunOutput`).
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def _check_words(arguments: Sequence[str]) -> None:
 def _open_standard_files() -> None:
     """If the caller has closed a standard file (`>&-`), open /dev/null in its place. If the standard file stayed
     closed, the next file that this process opens would get the number of the standard file. Messages would then be
-    written into that next file. The function also makes standard output escape each character that cannot be
-    encoded."""
+    written into that next file. The function also sets the error handler of standard output, so that characters that
+    cannot be encoded are escaped."""
     null = os.open(os.devnull, os.O_RDWR)
     while null <= 2:  # the system call `dup` returns the lowest free number
         null = os.dup(null)

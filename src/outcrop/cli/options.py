@@ -82,7 +82,7 @@ def complete_stencil(incomplete: str) -> list[str]:
 
 
 def _complete_stencil_or_file(incomplete: str) -> list[str]:
-    """Return the names of stencils, of TOML files and of folders that begin with `incomplete`."""
+    """Return the names that begin with `incomplete`: names of stencils, TOML files and folders."""
     from outcrop.run.options_file import SUFFIX
 
     folder, _, start = incomplete.rpartition("/")
@@ -250,7 +250,7 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
 
 
 def return_freed_memory() -> None:
-    """Make the C library return large freed blocks of memory to the system. By default, the library may keep freed
+    """Make the C library return large freed blocks of memory to the system. By default, the library can keep freed
     blocks for later use, and the size of the kept blocks can increase. The process would then need more memory than the
     window."""
     with contextlib.suppress(OSError, AttributeError):  # a C library may have no function mallopt
@@ -331,14 +331,15 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
 
 
 def check_output(path: Path | None, option: str) -> None:
-    """Raise InputError if the file of an option cannot be written later. The check changes no file."""
+    """Check that the file of an option can be written later, and raise InputError if it cannot be written. The check
+    changes no file."""
     if path is not None:
         require_output(path, option)
 
 
 def check_picture(path: Path | None, option: str, endings: Sequence[str] = PICTURES) -> None:
-    """Raise InputError as `check_output` does, and if the name of the file has an ending that no picture has. A name
-    without an ending is allowed."""
+    """Check the file of a picture with `check_output`. Also raise InputError if the name of the file has an ending that
+    is not in `endings`. A name without an ending is allowed."""
     check_output(path, option)
     if path is not None and path.suffix and path.suffix.lower() not in endings:
         raise InputError(f"{option} {path}: the ending {path.suffix} is unknown; there are: {', '.join(endings)}")

@@ -5,7 +5,7 @@ map. Otherwise, the colour map is sequential. Large slices are reduced before th
 ... cell along an axis is drawn.
 
 The shape of the figure depends on the shape of the slices, so that the panels fill the figure. A slice is stretched if
-one side is much longer than the other side. Without stretching, the cells of such a slice would be too small to see.
+one side is much longer than the other side. Otherwise its cells would be too small to see.
 
 Movies are written frame by frame: GIF with Pillow, MP4 with a program ffmpeg. Only one frame is in memory.
 
@@ -80,8 +80,8 @@ class Panel:
 
 
 def panels_of(subject: Subject, slices: Sequence[str]) -> list[Panel]:
-    """Return a panel for each slice in texts such as "z=10,20". Without slices, a grid of three axes is cut in the
-    middle of its first axis, or of a much shorter axis. Raises InputError for slices that are not in the grid."""
+    """Return a panel for each slice in texts such as "z=10,20". If `slices` is empty, a grid of three axes gets the
+    slice of `default_cut`. Raises InputError for slices that are not in the grid."""
     shape = subject.shape
     if len(shape) < 3:
         if slices:
@@ -103,9 +103,10 @@ def panels_of(subject: Subject, slices: Sequence[str]) -> list[Panel]:
 
 
 def default_cut(sizes: Mapping[str, int]) -> tuple[str, int]:
-    """Return the axis and the place of the slice that is drawn by default. This is the middle of the first axis. If
-    another axis has less than half the cells of each other axis, the slice is in the middle of the shortest axis, so
-    that a thin box is seen from its large side. `sizes` has the number of cells of each axis."""
+    """Return the axis and the place of the slice that is drawn by default. Usually, this slice is in the middle of the
+    first axis. A grid can also be a thin box: its shortest axis has less than half as many cells as each other axis.
+    Then the slice is in the middle of the shortest axis, and shows the large side of the box. `sizes` has the number of
+    cells of each axis."""
     shortest = min(sizes, key=lambda name: sizes[name])
     others = [size for name, size in sizes.items() if name != shortest]
     axis = shortest if 2 * sizes[shortest] < min(others) else next(iter(sizes))
@@ -138,7 +139,8 @@ def parse_slices(
 
 
 def _meaning_of_index(axis: Axis) -> str:
-    """Return the end of a message: how the indices of an axis of snapshots differ from the cells of the grid."""
+    """Return the end of a message. It says how the indices of an axis of snapshots differ from the cells of the
+    grid."""
     if axis.first == 0 and axis.group == 1:
         return ""
     what = "the values of the snapshots" if axis.group > 1 else "the cells of the box"
@@ -149,7 +151,8 @@ def _meaning_of_index(axis: Axis) -> str:
 
 
 def parse_limits(text: str | None) -> tuple[float, float] | None:
-    """Convert "-1,1" to (-1.0, 1.0). Raises InputError for other texts, and if the second number is not greater."""
+    """Convert "-1,1" to (-1.0, 1.0). Raises InputError for other texts, and if the second number is not greater than
+    the first."""
     if text is None:
         return None
     try:
@@ -198,7 +201,7 @@ class Scale:
 
     @staticmethod
     def of(found: Range, limits: tuple[float, float] | None, colors: str) -> Scale:
-        """Return the colours for values in the range `found`. The user may have given limits or a colour map."""
+        """Return the colours for values in the range `found`. `limits` and `colors` can be values of the user."""
         if found.low > found.high:  # no value is finite, so there is no range
             found = Range(0.0, 0.0)
         low, high = limits or (found.low, found.high)
@@ -241,7 +244,8 @@ class PictureShape:
 
     @staticmethod
     def of(panels: Sequence[Panel]) -> PictureShape:
-        """Return the shape of a picture. Each panel of the picture has the mean ratio of the sides of `panels`."""
+        """Return the shape of a picture. All panels of the picture get the same ratio of width and height: the mean of
+        the ratios of `panels`."""
         sides = [[abs(end - begin) for begin, end in (axis.ends for axis in panel.axes)] for panel in panels]
         ratios = [across / up for up, across in sides] if len(sides[0]) == 2 else [1.5]
         if panels[0].ratio:
@@ -335,8 +339,8 @@ class Picture:
         return f"{title}, {', '.join(panel.place for panel in self._panels)}"
 
     def _widen(self) -> None:
-        """Widen the figure until no label is cut off. The layout of matplotlib has no space for long numbers beside
-        panels whose cells are squares. The frames of a movie keep the size of the first frame."""
+        """Widen the figure until no label is cut off. This is necessary because matplotlib leaves too little space for
+        long numbers beside panels with square cells. The frames of a movie keep the size of the first frame."""
         for _ in range(MAX_WIDENINGS if not self._is_shown else 0):
             self.figure.draw_without_rendering()
             box, width = self.figure.get_tightbbox(), self.figure.get_figwidth()
@@ -432,7 +436,7 @@ class GifFile:
 
 
 class Mp4File:
-    """A program ffmpeg that gets raw frames through a pipe. Its messages go to the file `said`."""
+    """A program ffmpeg that gets raw frames through a pipe. The messages of ffmpeg go to the file `said`."""
 
     def __init__(self, path: Path, program: str, frames_per_second: float, said: IO[bytes]) -> None:
         self._command = [program, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]

@@ -214,7 +214,7 @@ def describe(
     more: Sequence[tuple[str, str]] = (),
 ) -> str:  # fmt: skip
     """Return the plan in a few lines of text. If the plan is for one of several ranks, `whole` is the problem of the
-    whole grid, and `about_ranks` contains rows about all ranks. The rows `more` are the last rows."""
+    whole grid, and `about_ranks` contains rows about all ranks. The rows in `more` come after all other rows."""
     from outcrop.cli.plan_details import advice
     from outcrop.plan.description import planned_text
 

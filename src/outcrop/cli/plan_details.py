@@ -12,8 +12,8 @@ often.
 
 The picture shows one pass in space and time, its blocks, the cache tiles of a slab, and a time line. The first lines
 contain the same texts as the output of `outcrop plan`. Each colour has one meaning. Slabs are blue, blocks are brown,
-and tiles are violet and green. The time line has the colours of the benchmarks (bench/figures.py). Two shades of a
-colour only separate neighbours."""
+and tiles are violet and green. The time line has the colours of the benchmarks (bench/figures.py). Neighbours have
+different shades of the same colour; the shade has no other meaning."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def show_candidates(planned: Planned) -> None:
 
 
 def only_read(planned: Planned) -> list[PlacementRow]:
-    """Return, for each field that is only read, the place of the field (memory or disk) and the reason for this place.
+    """Return a row for each field that is only read: its place (memory or disk), and the reason for this place.
     """
     considered = planned.considered
     may_stay = any(EVERY_SCHEME[one.scheme].keeps_statics for one in considered)
@@ -137,8 +137,7 @@ def advice(planned: Planned) -> str:
 
 
 def _reordered(problem: Problem) -> Iterator[Problem]:
-    """For each order of the axes whose first axis has the maximum length, yield the problem with its axes in this
-    order."""
+    """Yield the problem with its axes in other orders: each order whose first axis is a longest axis."""
     own = [place for place in range(3) if problem.ndim == 3 or place != 1]
     for order in permutations(own):
         z, y, x = order if problem.ndim == 3 else (order[0], 1, order[-1])

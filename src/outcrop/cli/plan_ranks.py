@@ -1,8 +1,8 @@
 """`outcrop plan --ranks`: plan a run of several ranks without starting the ranks. The plan assumes that each rank has
 its own machine. Each of these machines has the properties of this machine, or of the machine that `--machine` declares.
 
-To measure update rates on this machine, this module plans a run of one process. The grid of this run has as many rows
-as the largest part.
+This module measures update rates on this machine. For this purpose, it plans a run of one process on a grid with as
+many rows as the largest part.
 
 `outcrop plan --ranks N --simulate` also simulates the time line of all ranks. This module returns the time line as
 text, as JSON and as a picture.
@@ -102,8 +102,8 @@ def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRank
     problem = problem_of(what, as_steps(chosen.steps))
     rows = max(rows_of(cut_problem(problem, ranks // parts_z)))
     planes = max(rows_of(cut_planes(problem, parts_z)), default=shape[0])
-    # A plan for one rank has no points, because the points of the whole grid can lie outside the rank's grid. It also
-    # has no scheme that divides updates between ranks.
+    # A plan for one rank has no points, because the points of the whole grid can lie outside the rank's grid. A plan
+    # for one rank also has no scheme that divides updates between ranks.
     bare = replace(chosen, init=None, sources=(), receivers=(), snapshots=None, norms=None)
     if chosen.scheme in RANK_SCHEMES:
         bare = replace(bare, scheme="auto")
@@ -181,8 +181,8 @@ def as_json(found: ChosenRanks) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The simulated time line of all ranks. For comparison, `alone` is the plan of a rank that has no neighbours. This
-    rank has the mean number of rows."""
+    """The simulated time line of all ranks. For comparison, `alone` is the plan of one rank without neighbours. The
+    number of rows of this rank is the mean over all ranks."""
 
     timeline: RankTimeline
     disturbance: Disturbance

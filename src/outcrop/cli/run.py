@@ -89,7 +89,7 @@ def _run_new(simulation: Simulation, chosen: RunOptions, output: RunOutput, quie
 
 
 def _updated(simulation: Simulation) -> list[str]:
-    """Return the names of the fields that steps update, with the names of their previous values."""
+    """Return the names of the updated fields, and then the names of their previous values."""
     stencil = simulation.stencil
     updated = [one.name for one, stored in zip(stencil.fields, stencil.storage, strict=True) if not stored.is_static]
     return [*updated, *(f"{name}.previous" for name in updated)]
@@ -111,7 +111,7 @@ def _run_sweep(
         raise InputError("--set computes its runs one after the other, without mpirun; give --ranks 1, or leave it out")
     found = sweeps.variants(given, texts)
     every = sweeps.chosen_options(found)
-    # With --continue, a directory may hold a run. `force` only makes the check accept this run.
+    # With --continue, a directory can hold a run. `force` only makes the check accept this run.
     simulations, there = [], []
     known_ranges: sweeps.Ranges = {}
     for variant, chosen in zip(found, every, strict=True):
@@ -218,13 +218,13 @@ def resume(
 
 @contextmanager
 def _naming_command(simulation: Simulation, steps: int) -> Iterator[None]:
-    """If Ctrl-C ends the body of the `with` before the first pass begins, raise InterruptedRun with the command that
-    computes the `steps` steps. The manifest may not contain these steps yet."""
+    """A Ctrl-C can end the body of the `with` before the first pass begins. Then raise InterruptedRun with the command
+    that computes the `steps` steps. The manifest does not always contain these steps yet."""
     last = simulation.step + steps
     try:
         yield
     except KeyboardInterrupt:
-        # Nothing is read from disk here, because the system may send a second signal soon.
+        # Nothing is read from disk here, because the system can soon send a second signal.
         step, left = simulation.step, simulation.remaining_steps
         if simulation.setup.group is not None or step >= last:
             raise
@@ -233,7 +233,8 @@ def _naming_command(simulation: Simulation, steps: int) -> Iterator[None]:
 
 
 def _about_steps(simulation: Simulation, steps: int) -> str:
-    """If an earlier command wanted other steps than this command, return a text about both. Otherwise return ""."""
+    """An earlier command can have asked for another last step than this command. Return a text about both steps in this
+    case, and otherwise ""."""
     step, last = simulation.step, simulation.step + steps
     asked = step + simulation.remaining_steps
     if not step < asked != last:
@@ -274,7 +275,8 @@ class RunOutput:
         self.require_printed(report.standing)
 
     def require_printed(self, standing: str) -> None:
-        """Raise StorageError if a text could not be printed. The message says that the run is complete: `standing`."""
+        """Raise StorageError if a text could not be printed. The text `standing` ends the message. It says that the run
+        is complete."""
         if self._problem is not None and not isinstance(self._problem, BrokenPipeError):
             raise StorageError(f"standard output: {self._problem.strerror}; {standing}")
 

@@ -28,8 +28,9 @@ Index: TypeAlias = tuple[int | slice, ...]
 class Axis:
     """An axis of the values, in the coordinates of the run or in cells. `origin` is the position of the first value.
 
-    The values of snapshots of a box begin at cell `first` of the grid, and coarse snapshots have one value for `group`
-    cells. If the value is at the centre of a group, `first` may be a position between two cells."""
+    The first value is at cell `first` of the grid. Snapshots of a box begin at the first cell of the box. Coarse
+    snapshots have one value for each `group` cells, at the centre of these cells. This centre can be between two
+    cells."""
 
     name: str
     cells: int
@@ -50,11 +51,12 @@ class Axis:
         return self.origin - 0.5 * self.spacing, self.origin + (self.cells - 0.5) * self.spacing
 
     def cell(self, index: int) -> str:
-        """Return the cell of the grid at which the value number `index` is, such as "20" or, for a group, "65.5"."""
+        """Return the position of value number `index` in cells of the grid, such as "20". For a group, the position is
+        its centre, such as "65.5"."""
         return f"{self.first + index * self.group:.15g}"
 
     def place(self, index: int) -> str:
-        """Return a text with the cell of the grid at which the value number `index` is, such as "z = 20". If the run
+        """Return a text with the position of value number `index` in cells of the grid, such as "z = 20". If the run
         has coordinates, the text also has the coordinate, such as "z = 20 (200 m)"."""
         found = f"{self.name} = {self.cell(index)}"
         coordinate = f"{self.origin + index * self.spacing:g} {self.units}".rstrip()

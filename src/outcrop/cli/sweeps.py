@@ -4,8 +4,8 @@
 
     run-c1=0.05-dtype=float32.oc   run-c1=0.05-dtype=float64.oc   run-c1=0.1-dtype=float32.oc   ...
 
-The directory of each run is the directory that the options give, with the values of the run added to its name. All runs
-are checked before the first run begins. The runs are computed one after the other.
+The options give a directory. For each run, the values of the run are added to the name of this directory. All runs are
+checked before the first run begins. The runs are computed one after the other.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Variant:
 
 @contextmanager
 def naming(one: Variant) -> Iterator[None]:
-    """Name the run in an error that the body of the `with` raises."""
+    """If the body of the `with` raises an error, add the name of the run to its message."""
     try:
         yield
     except InterruptedRun as error:
@@ -124,7 +124,8 @@ def _whole_number(key: str, value: str) -> int:
 
 
 def chosen_options(found: Sequence[Variant]) -> list[RunOptions]:
-    """Return the options of all runs of a sweep, each with its own directory. Raises InputError for wrong options."""
+    """Return the options of all runs of a sweep. Each run has its own directory. Raises InputError for wrong
+    options."""
     every = []
     for one in found:
         with naming(one):
@@ -142,7 +143,8 @@ def _suffix(one: Variant, number: int) -> str:
 
 
 def _derived(directory: Any, name: str) -> list[str]:
-    """Return the directories of a run with `name` in each name: run.oc and c1=0.1 give run-c1=0.1.oc."""
+    """Return the directories of a run of a sweep: `name` is added to the name of each directory. For example, run.oc
+    and c1=0.1 give run-c1=0.1.oc."""
     places = directory if isinstance(directory, (list, tuple)) else [directory]
     paths = [Path(place) for place in places]
     return [str(path.with_name(f"{path.stem}-{name}{path.suffix}")) for path in paths]
@@ -153,8 +155,8 @@ Ranges = dict[str, tuple[float, float]]
 
 
 def require_stable(simulation: Simulation, chosen: RunOptions, known: Ranges) -> None:
-    """Raise InputError if waves certainly grow in a new run of a sweep. The values of the fields that are only read are
-    read once for all runs: `known` keeps their minimum and maximum for the next runs."""
+    """Raise InputError if a new run of a sweep is certainly not stable. `known` keeps the minimum and the maximum of
+    fields that are only read. So their values are read only once for all runs."""
     import numpy as np
 
     from outcrop.axes import grid_shape
@@ -180,8 +182,8 @@ def require_stable(simulation: Simulation, chosen: RunOptions, known: Ranges) ->
 
 
 def reopened(simulation: Simulation) -> Simulation | None:
-    """Return the run on disk in the directory of a new run, or None if there is no run with values. Raises InputError
-    if the run on disk is another run."""
+    """The directory of a new run can already hold a run. Return this run, or None if there is no run with values.
+    Raises InputError if the run on disk is another run."""
     from outcrop.run.places import may_hold_run
     from outcrop.run.simulation import open as open_simulation
 

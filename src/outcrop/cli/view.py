@@ -11,7 +11,7 @@ Only displayed cells are read. If the display has fewer pixels than the slice ha
 cell along each axis is read. A block of cells has at most 2^18 cells, so memory does not depend on the size of the run.
 
 The server opens the run again every LOOK_SECONDS seconds. After a commit of the run, the server gives the browser new
-addresses for the snapshots. Then the browser reads the snapshots at these addresses, and the changed arrays.
+addresses for the snapshots. Then the browser reads the changed arrays, and the snapshots at their new addresses.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ class Server:
         return list(self._layers)
 
     def follow(self) -> bool:
-        """Show the values and the snapshots of the last commit. Return True if this commit is new. If the browser
-        showed the newest snapshot of the previous commit, it now shows the newest snapshot of this commit. All other
-        settings that the user has chosen in the browser stay. Raises all errors of `oc.open`, and InputError if another
-        run has replaced the run."""
+        """Show the values and the snapshots of the last commit. Return True if this commit is new. A browser that
+        showed the newest snapshot of the previous commit now shows the newest snapshot of this commit. All other
+        settings of the user stay. Raises all errors of `oc.open`. Also raises InputError if another run has replaced
+        this run."""
         simulation = _opened(self._where)
         commit, before = _commit_of(simulation), self._commit
         if commit == before:
@@ -211,7 +211,8 @@ def _static_fields(simulation: Simulation) -> set[str]:
 
 
 def _newest(subjects: Iterable[Subject]) -> int | None:
-    """Return the step of the newest snapshot of the first subject that has snapshots, or None without snapshots."""
+    """Find the first subject that has snapshots, and return the step of its newest snapshot. Return None if no subject
+    has snapshots."""
     return next((one.frames[-1].step for one in subjects if one.every), None)
 
 
@@ -227,7 +228,7 @@ def _require_port(port: int) -> None:
 
 
 def _arrange(neuroglancer: Any, state: Any, subjects: Sequence[Subject]) -> None:
-    """Show the middle of the first subject, as large as the window of the browser allows, and the controls of its
+    """Show the middle of the first subject, scaled to the window of the browser, and the controls of the subject's
     colours. In the first panel, x is horizontal and y is vertical."""
     first, axes = subjects[0], _x_first(subjects[0])
     state.dimensions = _dimensions(neuroglancer, subjects)
@@ -244,8 +245,8 @@ def _arrange(neuroglancer: Any, state: Any, subjects: Sequence[Subject]) -> None
 
 
 def _dimensions(neuroglancer: Any, subjects: Sequence[Subject]) -> Any:
-    """Return the axes that the browser shows: x, y and z, and the step if there are snapshots. The first subject that
-    has an axis defines its unit and scale."""
+    """Return the axes that the browser shows: x, y and z, and the step if there are snapshots. If several subjects have
+    an axis, the first of them defines the unit and the scale of the axis."""
     names = [axis.name for axis in _x_first(subjects[0])]
     spaces = [_space_of(one) for one in subjects]
     found = {name: (unit, scale) for space in reversed(spaces) for name, unit, scale in zip(*space, strict=True)}
@@ -319,7 +320,8 @@ def read_block(subject: Subject, start: Sequence[int], end: Sequence[int], every
 
 
 def _whole_shape(subject: Subject) -> tuple[int, ...]:
-    """Return the number of snapshots, if the subject has snapshots, and the number of cells along each axis."""
+    """Return the number of cells along each axis. If the subject has snapshots, the first number is the number of
+    snapshots."""
     return (len(subject.frames), *subject.shape) if subject.every else subject.shape
 
 
@@ -379,8 +381,8 @@ def _in_si(units: str) -> tuple[str, float]:
 
 
 def shader_of(subject: Subject, found: Range) -> str:
-    """Return the program that colours the cells in the browser, with the colours of `outcrop plot`. The values of the
-    newest frame are added to the range `found`, and the colours are for this range."""
+    """Return the program that colours the cells in the browser, with the colours of `outcrop plot`. The colours are for
+    the range `found`, which is first extended to values of the newest frame."""
     import numpy as np
     from matplotlib import colormaps
 

@@ -182,7 +182,8 @@ def _table(pace: Pace, latest: Pace | None) -> list[str]:
 
 
 def _between(earlier: Glance | None, now: Glance) -> Pace | None:
-    """Return the figures between two commits of the same call of `run`, or None if there are no such commits."""
+    """Return the figures between two commits. Both commits must be from the same call of `run`; otherwise return
+    None."""
     from dataclasses import replace
 
     if earlier is None or earlier.pace is None or now.pace is None or earlier.run is None or now.run is None:
@@ -300,9 +301,9 @@ def _can_draw() -> bool:
 
 
 class Follower:
-    """Looks at a run again and again, and remembers the glance at the commit before the newest commit. A run can be
-    replaced or moved while it is watched. Therefore an error of a later look does not end the command, but is returned
-    as a text until a look succeeds."""
+    """Looks at a run again and again. `now` is the newest glance, and `earlier` is the last glance before the newest
+    commit. A run can be replaced or moved while it is watched. Therefore an error of a later look does not end the
+    command. `problem` has the text of this error until a look succeeds."""
 
     def __init__(self, look: Callable[[], Glance]) -> None:
         self._look = look
@@ -311,7 +312,8 @@ class Follower:
         self.problem = ""
 
     def look(self) -> bool:
-        """Look at the run. Return True if there is a new commit, another status, or a new error."""
+        """Look at the run. Return True if there is a new commit, another status or a new error, or if the last error is
+        gone."""
         try:
             found, problem = self._look(), ""
         except OutcropError as error:
@@ -350,7 +352,8 @@ def _show_page(look: Callable[[], Glance], interval: float, keep: bool) -> None:
         return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
     follower = Follower(look)
-    # By default, Live replaces standard output by an object without an encoding, and curves would be ASCII.
+    # By default, Live replaces standard output by an object that has no encoding. Curves would then be drawn with ASCII
+    # characters.
     live_page = Live(
         drawn(), console=Console(), auto_refresh=False, vertical_overflow="crop", redirect_stdout=False
     )  # fmt: skip
@@ -362,8 +365,8 @@ def _show_page(look: Callable[[], Glance], interval: float, keep: bool) -> None:
 
 
 def _wrapped(text: str, columns: int) -> list[str]:
-    """Return a line of the page as lines of at most `columns` characters. Only rows with sentences or commands are
-    wrapped, such as the status. Rows with curves and figures are not, because they would be hard to read."""
+    """Return a line of the page as lines of at most `columns` characters. Only rows with sentences or commands, such as
+    the status, are wrapped. Wrapped curves and figures would be hard to read."""
     if len(text) <= columns or not text.startswith(WRAPPED):
         return [text]
     return wrap(text, max(columns, MIN_WRAPPED_COLUMNS), subsequent_indent=" " * 4, break_on_hyphens=False,

@@ -6,8 +6,8 @@
     /slice.png    a slice of a snapshot, or of the committed values of a field
 
 The page is for one user of this computer. The server answers only requests that name 127.0.0.1 or localhost, so that a
-page of another server cannot read the run through the user's browser. Names and texts of the run may come from an
-untrusted directory, so the page never treats them as HTML.
+page of another server cannot read the run through the user's browser. The directory of the run is not trusted, so the
+page never treats names and texts of the run as HTML.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def serve(watcher: Watcher, interval: float, port: int) -> None:
 
 
 def make_server(follower: Follower, interval: float, port: int) -> ThreadingHTTPServer:
-    """Return a server of the page, which listens but does not answer yet. Raises InputError if the port cannot be
+    """Return a server of the page. The server listens, but does not answer yet. Raises InputError if the port cannot be
     used."""
     handler = type("Handler", (_Handler,), {"follower": follower, "interval": interval})
     try:
@@ -123,8 +123,8 @@ def _numbers(values: Any) -> list[float | None]:
 
 
 def _slices(now: Glance) -> list[dict[str, Any]]:
-    """Return the arrays of which the page can show slices: snapshots first, then fields. The committed values of a run
-    in place are left out, because a pass overwrites them."""
+    """Return the arrays that the page can show in slices: first the snapshots, then the fields. The committed values of
+    a run in place are left out, because a pass overwrites them."""
     run = now.run
     if run is None or not run.filled:
         return []

@@ -7,14 +7,14 @@ after the stage, the adjoint of u_j before the stage is:
 
     adjoint of u_j before the stage at y  =  [j is not updated] a_j(y)  +  sum over i, o of  D(y - o) a_i(y - o)
 
-The bracket is 1 if the stage does not update u_j, and 0 if it does. D(z) is the derivative of the update of u_i in cell
-z with respect to the load of u_j in cell z + o. `Gather` computes this sum for cells inside the grid and for cells at a
+The bracket is 0 if the stage updates u_j, and otherwise 1. D(z) is the derivative of the update of u_i in cell z with
+respect to the load of u_j in cell z + o. `Gather` computes this sum for cells inside the grid and for cells at a
 boundary. In the fixed rim all adjoints stay 0, because no step changes the rim. Derivatives with respect to values of
 the rim are not computed.
 
 If steps need the previous value u.previous, this value is also a part of the state. The adjoint of the previous value
-is stored in a separate field. In wave equations, the adjoint of u.previous is the adjoint of u one step later, times a
-factor. The factor depends only on parameters, and on static fields in the same cell. In this case the adjoint stencil
+is stored in a separate field. In wave equations, the adjoint of u.previous is a factor times the adjoint of u one step
+later. The factor depends only on parameters, and on static fields in the same cell. In this case the adjoint stencil
 reads the previous value of the adjoint of u, and needs no separate field.
 
 The gradient with respect to a static field is a sum of terms D(y - o) a_i(y - o). The sum is over all loads of this
@@ -27,9 +27,9 @@ cells:
 
     result(y) = carried(y) + sum of  coefficient * core(y - o)
 
-Here carried(y) is a part of the result that needs only values of cell y. A core is the part of a contribution that
-depends on the cell (derivative.py). A core with few operations is computed again for each cell that gathers it. Other
-cores are computed once, in an additional stage, which stores them in a field w:
+Here carried(y) is the part of the result that needs only values of cell y. A core is the part of a contribution that
+depends on the cell (derivative.py). A core with few operations is not stored, but computed again for each cell that
+needs it. Other cores are computed once, in an additional stage, which stores them in a field w:
 
     core reads only adjoints and static fields at its own cell, few operations,    computed at y - o
     and does not depend on the position of the cell
@@ -112,9 +112,9 @@ class Gather:
         return [Stage(tuple(self._stored.values()), self._cells.program(list(self._stored)))]
 
     def sum(self, terms: Sequence[Term], carried: Sequence[int] = ()) -> int:
-        """Append the sum of all terms, and of the values at the positions `carried` of the new tape. Return the
-        position of the sum. Terms with the same coefficient are added to each other first. Terms of near neighbours
-        come before terms of far neighbours."""
+        """Append a sum to the new tape, and return its position. The sum contains all terms, and the values at the
+        positions `carried` of this tape. Terms with the same coefficient are added to each other first. Terms of near
+        neighbours come before terms of far neighbours."""
         tables: dict[int, dict[Offset, int]] = {}
         for term in terms:
             table = tables.setdefault(term.core, {})
@@ -206,26 +206,25 @@ def _distance(member: tuple[Offset, int]) -> tuple[object, ...]:
 class Adjoint:
     """The adjoint of a stencil, and the meaning of its fields.
 
-    `adjoints` is a dictionary. Its keys are the names of updated fields, such as "u", and of previous values, such as
-    "u.previous". Each value is the name of the field that holds the adjoint. This field may hold a multiple of the
-    adjoint of a field "u". Then `scales` maps "u" to the program that computes the factor. `values` contains a program
-    for each adjoint that no field holds. For example, a field may hold only a multiple of the adjoint. A program
-    computes a value for one cell, and reads fields of `stencil` only in this cell.
+    `adjoints` has a key for each updated field, such as "u", and for each previous value, such as "u.previous". Each
+    value is the name of the field that holds the adjoint. A field can hold a multiple of the adjoint of "u" instead.
+    Then `scales` maps "u" to the program that computes the factor. `values` contains a program for each adjoint that no
+    field holds. One reason can be that a field holds only a multiple of the adjoint. A program computes a value for one
+    cell, and reads fields of `stencil` only in this cell.
 
     `gradients` maps names in `wrt` to names of fields. For a static field, the values of the named field are the
     gradient. For a parameter, the named field has the contribution of each cell, and the gradient is the sum over all
-    cells. For a signal, the sum over all cells is the gradient with respect to one value of the signal. This value
-    belongs to the step that the adjoint has reversed last. Names in `wrt` that do not affect the updates are left out.
+    cells. For a signal, the sum over all cells is the gradient with respect to one value of the signal: its value in
+    the step that the adjoint has just reversed. Names in `wrt` that do not affect the updates are left out.
 
-    `sources` is a dictionary. Its keys are the names of the fields that have sources, and its values are the names of
-    gradient fields. The values of a gradient field are the gradients with respect to the sources of the step. There are
-    two cases. If the last stage of a step updates the field with sources, the adjoint of this field is the gradient
-    field. In this case, the gradient field must be read before the step of the adjoint. Otherwise, a stage of the
-    adjoint writes the gradient field.
+    `sources` maps the name of each field that has sources to the name of its gradient field. The values of a gradient
+    field are the gradients with respect to the sources of the step. There are two cases. If the last stage of a step
+    updates the field with sources, the adjoint of this field is the gradient field. In this case, the gradient field
+    must be read before the step of the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
 
-    `history` maps names of read-only fields to values of the forward step. The fields must contain these values, which
-    are different in each step. `edges` maps the name of each edge field to an axis (0 for z). Along this axis, the edge
-    field must have the values that `edge_values` returns.
+    `history` maps names of read-only fields to values of the forward step. Before each step, these fields must get the
+    values of this step. `edges` maps the name of each edge field to an axis (0 for z). Along this axis, the edge field
+    must have the values that `edge_values` returns.
     """
 
     stencil: Stencil
@@ -366,9 +365,9 @@ class _Derivation:
 
     def _may_repeat(self, load: Load) -> bool:
         """Return True if a core that contains this load may be computed again at each neighbour. The result is False
-        for values of the forward step, because the adjoint would have to read them at twice the distance. If a side is
-        fixed, the result is also False for static fields. The values of static fields in the rim may be 0 or NaN,
-        because the forward step does not use them."""
+        for values of the forward step: the adjoint would have to read these values at twice the distance. If a side is
+        fixed, the result is also False for static fields. In the rim, static fields can be 0 or NaN, because the
+        forward step does not use these values."""
         name = self.fields.names[load.field]
         has_rim = any("fixed" in self.boundary.sides[axis] for axis in range(3) if self.stencil.radii[axis])
         return name not in self.fields.versions and not (has_rim and name in self.fields.forward)
@@ -378,8 +377,8 @@ class _Derivation:
     ) -> dict[int, int]:
         """Append the adjoint of a field, and the adjoint of its previous value, to the tape of `gather`. An adjoint
         that the stage does not change is not appended. The values at the positions `more` on this tape are added to the
-        adjoint of the field. Return a mapping. Its keys are the numbers of the fields that hold a changed adjoint, and
-        its values are the positions of the new adjoints on the tape."""
+        adjoint of the field. Return a mapping from the number of each field that holds a changed adjoint to the
+        position of the new adjoint on the tape."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))
@@ -473,8 +472,8 @@ class _Derivation:
         return self._local(tape.program([found[core]]), {})
 
     def _local(self, program: Program, moved: Mapping[int, Load]) -> Program | None:
-        """Convert a program that reads fields of the forward stencil to a program that reads fields of the adjoint. The
-        keys of `moved` are numbers of fields that do not exist in the forward stencil. Loads of these fields are
+        """`program` reads fields of the forward stencil. Return a program that reads the same fields of the adjoint.
+        The keys of `moved` are numbers of fields that do not exist in the forward stencil. Loads of these fields are
         replaced by the values of `moved`. Return None if the program depends on other values than parameters and static
         fields in the same cell."""
         operations = list(program.operations)
@@ -494,9 +493,9 @@ class _Derivation:
         return Program(tuple(operations), program.results)
 
     def _local_previous(self) -> dict[int, Program]:
-        """Return programs for the previous values whose adjoint needs no separate field. Each program computes the
-        adjoint of a previous value from the previous value of the field's adjoint. The keys are the numbers of the
-        fields.
+        """Return programs for the previous values whose adjoint needs no separate field. Each program reads the
+        previous value of a field's adjoint, and computes the adjoint of the field's previous value. The keys are the
+        numbers of the fields.
 
         A field has such a program under two conditions. First, only one stage reads or updates the field. Second, the
         derivative with respect to its previous value depends only on parameters, and on static fields in the same cell.

@@ -18,8 +18,8 @@ the derivative of b. A selection has the derivative of the operand that it selec
 is 0 for a <= 0.
 
 An operand that a selection does not select has the derivative 0, even if this operand is infinite or NaN. For this
-purpose, a product with a selection between a value and 0 becomes a selection between the product and 0. A product with
-a sum of such selections is 0 where the sum is 0.
+purpose, some products are changed. If the factor s of a product a s is a selection between v and 0, the product becomes
+a selection between a v and 0. If s is a sum of such selections, the product is 0 where s is 0.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Tape:
         return operation.operands[0] if isinstance(operation, Apply) and operation.operator == "neg" else None
 
     def _exact(self, operator: Callable[[Fraction, Fraction], Fraction], a: int, b: int) -> int | None:
-        """If a and b are constants, return the position of the operator's result. Return None if a or b is not a
+        """Return the position of the operator's result for two constants a and b. Return None if a or b is not a
         constant, or if no float equals the exact result."""
         first, second = self._value(a), self._value(b)
         if first is None or second is None:
@@ -169,8 +169,8 @@ class Tape:
         return self.multiply(a, b)
 
     def sum_inside(self, a: int, b: int) -> int:
-        """Return the position of a + b. The sum of two selections with the same condition is one selection, if both
-        select between a value and 0 in the same order."""
+        """Return the position of a + b. Two selections with the same condition can be added as one selection, if both
+        have the 0 at the same place."""
         if ZERO not in (a, b):
             one, two = self.selection(a), self.selection(b)
             if one and two and one[:3] == two[:3] and (one[3] == ZERO) == (two[3] == ZERO):
@@ -186,7 +186,7 @@ class Tape:
     def copy(
         self, program: Program, load: Callable[[Load], int], wanted: Sequence[int] | None = None
     ) -> dict[int, int]:
-        """Append the operations that another program has at the positions `wanted`, and all operations that these
+        """Append operations of another program: the operations at the positions `wanted`, and all operations that these
         operations need. If `wanted` is None, append all operations. The function `load` appends the loads. Return a
         mapping from the old to the new positions."""
         needed = set(range(len(program.operations)) if wanted is None else wanted)
@@ -307,8 +307,8 @@ def _order(operation: Apply, at: Mapping[int, int]) -> tuple[int, int]:
 
 
 def _slopes(tape: Tape, operation: Apply, at: Mapping[int, int], place: int) -> list[int]:
-    """For each operand of an operation, return the position of a partial derivative on the tape. The derivative is with
-    respect to this operand. The result is empty for an operation that selects one of its operands."""
+    """Return a position on the tape for each operand of an operation. There, the tape has the derivative with respect
+    to this operand. The result is empty for an operation that selects one of its operands."""
     places, result = [at[i] for i in operation.operands], at[place]
     one = tape.constant(1.0)
     match operation.operator:

@@ -55,8 +55,8 @@ class Expressions:
 
     @cached_property
     def rows(self) -> dict[Row, list[int]]:
-        """A mapping. The keys are the rows that the program reads, and the values are the offsets in x at which it
-        reads them. The rows are in the order of their numbers."""
+        """A mapping from each row that the program reads to the offsets in x at which the program reads the row. The
+        rows are in the order of their numbers."""
         rows: dict[Row, list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset
@@ -75,8 +75,8 @@ class Expressions:
         return {row: number for number, row in enumerate(self.rows)}
 
     def number(self, row: Row, place: Place) -> int:
-        """Return the number of a row that the update of `place` reads. `row` has the offsets of this row from
-        `place`."""
+        """The update of `place` reads `row`, which has the offsets of a row from `place`. Return the number of this
+        row."""
         operand, dz, dy = row
         return self._numbers[operand, dz + place[0], dy + place[1]]
 

@@ -125,7 +125,7 @@ class FieldBox:
     ranges: tuple[tuple[int | None, int | None], ...]
 
     def empty_axis(self, shape: Sequence[int]) -> int | None:
-        """Return the first axis along which the box contains no cell of a grid, or None if it contains cells."""
+        """Return the first axis along which the box contains no cell of a grid, or None if there is no such axis."""
         for axis, (ends, cells) in enumerate(zip(self.ranges, shape, strict=False)):
             if not range(cells)[slice(*ends)]:
                 return axis

@@ -4,8 +4,8 @@ A row is updated as whole aligned vectors. The inner loop updates one row, or th
 two planes. A loop that updates several rows together loads each vector of a neighbouring row once, and uses the vector
 for all updated rows. But such a loop needs more registers than a loop that updates one row. The fastest loop depends on
 the stencil, the processor and the length of rows. So the caller chooses the loop, and the tuner measures each choice.
-The loop over planes is inside the loop over rows. So if the update of the next plane needs the same rows, these rows
-are still in the first-level cache.
+The loop over planes is inside the loop over rows. So rows that the update of the next plane also needs are still in the
+first-level cache.
 
 While an inner loop updates its rows, the loop can prefetch another row, one cache line in each iteration. The caller
 lists the rows that the next planes need (`prefetch` in kernel.h).
@@ -18,7 +18,7 @@ the row is stored, because a field may be updated in place:
     | edge: computed or kept |        whole vectors, stored        | edge | padding: 0 |
       ──────────────────────── stored again afterwards ─────────────────────────────
 
-In place of a row beyond the grid, the kernel reads the row with the values that the boundary defines (boundary.py).
+If an update needs a row beyond the grid, the kernel reads another row, whose values the boundary defines (boundary.py).
 
 For each row that is read, registers hold the current vector and the vectors around it. The vector of neighbours in x is
 made from two of these vectors by a shift of lanes. So no load is unaligned:
@@ -80,8 +80,8 @@ def symbol(stage: int) -> str:
 
 def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary = FIXED) -> str:
     """Return the C source of the updates of `stencil`. `dtype` is "float32" or "float64". `vector_bytes` is the size of
-    a vector, or 0 for no vectors. The source contains no name or text of the stencil, because these may come from an
-    untrusted manifest. Only the numbers and operators of the stencil are used."""
+    a vector, or 0 for no vectors. The source contains no name or text of the stencil, because these texts can come from
+    an untrusted manifest. Only the numbers and operators of the stencil are used."""
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
     lines = [_HEAD]
     lines += vector_types(C_TYPES[dtype], lanes)
@@ -230,8 +230,8 @@ class _StageWriter:
         ]
 
     def _take_edges(self, code: Expressions) -> Iterator[str]:
-        """Yield the code that computes or saves the cells at both ends of the rows. Cells of the rim are not saved if
-        the kernel can still copy them after the rows are stored."""
+        """Yield the code that computes or saves the cells at both ends of the rows. If no field is updated in place,
+        cells of the rim are not saved: the kernel can copy them after the rows are stored."""
         for side, name, first, end in self._edges():
             yield f"  const long {name}0 = {first}, {name}1 = {end};"
             if side == "fixed" and not any(self.in_place):
@@ -262,8 +262,8 @@ class _StageWriter:
         yield "  }"
 
     def _block_function(self) -> Iterator[str]:
-        """Yield the function with the signature of a kernel. If too few rows remain for one loop, another loop for
-        fewer rows updates the remaining rows."""
+        """Yield the function with the signature of a kernel. At the end, too few rows can remain for a loop. Then a
+        loop for fewer rows updates the remaining rows."""
         calls = {code.rows_at_once * code.planes_at_once: f"call_{self.number}_{code.name}" for code in self.loops}
         yield f"void {symbol(self.number)}(const struct outcrop_block *b) {{"
         if self.once:

@@ -1,4 +1,4 @@
-"""Move operations from the adjoint into the forward steps that an adjoint run computes again.
+"""Move operations from the adjoint into the forward steps. An adjoint run computes these forward steps again.
 
 A gradient multiplies the adjoint by derivatives of the forward step. Often such a derivative is a sum over neighbours,
 such as the Laplacian of u in the gradient with respect to a velocity. If a pass computes the forward steps again, a
@@ -25,12 +25,12 @@ from outcrop.language.stencil import Stencil
 
 
 def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
-    """Return two results: the forward stencil with a field for each hoisted value, and the adjoint that reads these
-    fields.
+    """Return two results. The first result is the forward stencil, with a new field for each hoisted value. The second
+    result is the adjoint, which reads these fields.
 
     Return both arguments unchanged if no sum over neighbours can be hoisted. Also return both arguments unchanged if
-    hoisting would increase the number of values in memory for the adjoint step. These values need most of the memory of
-    a run.
+    hoisting would increase the number of values in memory for the adjoint step. Most of the memory of a run is for
+    these values.
     """
     found = _Hoisting(stencil, adjoint)
     if not found.values or found.waiting_after > found.waiting_before:
@@ -50,7 +50,8 @@ def extends(hoisted: Stencil, stencil: Stencil) -> bool:
 
 
 def _content(stencil: Stencil) -> tuple[object, ...]:
-    """Return all properties of a stencil on which its bits depend. Equal operations of a stage are merged."""
+    """Return all properties of a stencil that determine the bits of its results. Equal operations of a stage are
+    merged."""
     programs = []
     for stage in stencil.stages:
         tape = Tape()
@@ -139,9 +140,9 @@ class _Hoisting:
         )  # fmt: skip
 
     def _used_places(self, program: Program) -> Iterator[int]:
-        """Yield the positions of some parts of a program. These parts depend on values of the forward step, but not on
-        an adjoint, and are as large as possible. Such a part is a result of the stage, or an operand of an operation
-        that does depend on an adjoint."""
+        """Yield the positions of the largest parts of a program that depend on values of the forward step, but not on
+        an adjoint. Each of these parts is a result of the stage, or an operand of an operation that depends on an
+        adjoint."""
         depends, is_other = list[bool](), list[bool]()
         uses: dict[int, list[int]] = {}
         for place, operation in enumerate(program.operations):
@@ -169,9 +170,9 @@ class _Hoisting:
         return number is not None and self._forward.storage[number].is_static
 
     def _value(self, program: Program, place: int) -> _Value | None:
-        """Return the value that an operation of the adjoint computes. Return None if the operation reads no neighbours,
-        or reads farther than the forward step. Also return None if no stage of the forward step reads all values that
-        the operation needs."""
+        """Return the value that an operation of the adjoint computes. Return None if the operation reads no value of
+        the forward step in a neighbouring cell. Also return None if it reads cells beyond the radius of the forward
+        stencil. Finally, return None if no stage of the forward step reads all values that the operation needs."""
         part = pruned(program.operations, [place])
         near = [load for load in part.loads if self._names[load.field] in self._adjoint.history]
         reach = [max(abs(load.offset[axis]) for load in part.loads) for axis in range(3)]
@@ -184,7 +185,7 @@ class _Hoisting:
         return None
 
     def _moved(self, part: Program, stage: int) -> Program | None:
-        """Return a part of the adjoint in which fields and scalars have their numbers of the forward stencil. Return
+        """Return a part of the adjoint, with the numbers that fields and scalars have in the forward stencil. Return
         None if this stage does not read all values that the part needs."""
         known = {(load.field, load.age) for load in self._forward.stages[stage].program.loads}
         operations = list[Operation]()
@@ -209,8 +210,8 @@ class _Hoisting:
         return (self._adjoint.history[name] for name in names if name in self._adjoint.history)
 
     def _chain(self, one: Version) -> tuple[str, int]:
-        """Return an identifier of the value of a version. The last version in a step and the first version in the next
-        step have the same value, so they have the same identifier."""
+        """Return an identifier for the value that a version has. The last version in a step has the same value as the
+        first version in the next step, so both have the same identifier."""
         updates = sum(self._own[one.field] in stage.targets for stage in self._forward.stages)
         return one.field, one.updates % updates
 

@@ -1,5 +1,5 @@
 """Make stencils from the stages of other stencils. The function `tangent` makes the tangent-linear model of a stencil.
-The other parts of this module give names and numbers to the fields of stencils that are made from stages.
+The other parts of this module are for all stencils made from stages. They give names and numbers to the fields.
 
 The tangent-linear model computes how a small change of the state or of the medium spreads. In seismics, the use of this
 model is called Born modelling. The new stencil updates each field of the given stencil and the change of this field, in
@@ -8,7 +8,8 @@ the same stages:
     u_i          =  F_i                                                          the same bits as without the changes
     u_i_tangent  =  sum over j, o of  dF_i/du_j(z + o) * u_j_tangent(z + o)  +  the same for the names in wrt
 
-A run of the new stencil needs no history, because it also computes the values of u on which the derivatives depend.
+A run of the new stencil needs no history, because the run also computes the values of u on which the derivatives
+depend.
 
 An adjoint (adjoint.py) reads values of the forward step if a derivative depends on these values. Each such value
 becomes a read-only field of the adjoint (`Version`). This field has different values in each step.
@@ -32,9 +33,8 @@ HERE: Offset = (0, 0, 0)
 
 @dataclass(frozen=True)
 class Version:
-    """The value of `field` after it was updated `updates` times in a forward step. If `updates` is 0, the version is
-    the value at the start of the step. If `updates` is -1, the version is the previous value at the start of the
-    step."""
+    """The value of the field `field` after `updates` updates in a forward step. If `updates` is 0, the version is the
+    value at the start of the step. If `updates` is -1, the version is the previous value at the start of the step."""
 
     field: str
     updates: int
@@ -68,8 +68,8 @@ class Fields:
         return list(self._numbers)
 
     def new(self, name: str) -> int:
-        """Return the number of a field that the new stencil adds. The name of this field is `name`. If another field
-        has this name, underscores are appended."""
+        """Return the number of an additional field of the new stencil. The name of this field is `name`. If another
+        field has this name, underscores are appended."""
         if name not in self._made:
             self._made[name] = self.unused(name)
         return self.number(self._made[name])
@@ -168,8 +168,8 @@ def assemble(
     """Make a stencil from stages. In the loads and targets of `stages`, a number is the position of a field in `names`.
     The updated fields come first, in the order of their first updates. The other fields follow in the order of `read`.
     The scalars are the scalars of `forward`. If `all_scalars` is false, unused scalars are left out, and the number of
-    the step becomes an ordinary signal. A run must then have the values of this signal. The stencil has the fixed rim
-    of `forward`. Raises InputError if no kernel can compute the stencil."""
+    the step becomes an ordinary signal. A run then needs values for this signal. The stencil has the fixed rim of
+    `forward`. Raises InputError if no kernel can compute the stencil."""
     order = list(dict.fromkeys([*(target for stage in stages for target in stage.targets), *read]))
     fields = {number: place for place, number in enumerate(order)}
     count = len(forward.parameters)
@@ -191,7 +191,8 @@ def assemble(
 
 
 def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
-    """Return `stencil` with a second field `u_tangent` for each updated field `u`: the change of `u` to first order.
+    """Return `stencil` with a second field `u_tangent` for each updated field `u`. `u_tangent` is the first-order
+    change of `u`.
 
     `wrt` contains the names of the static fields, parameters and signals that also change. The changes of these fields
     and scalars are inputs of the new stencil. For a field `v`, the input is a static field `v_tangent`. For a parameter
@@ -199,8 +200,8 @@ def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
     the initial value of `u`. The new parameters have the default 0. A source in `u_tangent` is the change of a source
     in `u`, because each source acts only on the field that it names.
 
-    At points without a derivative, a one-sided derivative is used (derivative.py). Raises InputError for unknown names,
-    and for a stencil that no kernel can compute.
+    At points at which a function has no derivative, a one-sided derivative is used (derivative.py). Raises InputError
+    for unknown names, and for a stencil that no kernel can compute.
     """
     if not isinstance(stencil, Stencil):
         raise InputError(

@@ -9,7 +9,8 @@ the expressions:
 * In products, factors that do not depend on the cell are multiplied first. So their product is computed only once per
   call of the kernel.
 * Equal operations are computed once.
-* A power with an exponent such as 3 or 1.5 is a product of factors and of a square root. Other powers are functions.
+* A power with the exponent 3 is a product of three factors. A power with the exponent 1.5 is a factor times its square
+  root. Other powers, such as a power with the exponent 1.3, are functions.
 * A Piecewise computes all of its branches, and then selects the result.
 * A sum inside a sum is computed separately. A product inside a product is also computed separately. SymPy keeps nested
   sums and nested products only with `evaluate=False`.
@@ -67,8 +68,8 @@ def _as_written(expression: sympy.Basic) -> str:
 
 
 class _Undecided:
-    """The base of comparisons that Python cannot decide, because their sides have a value only in a run. SymPy sees
-    them as its own comparisons."""
+    """The base of comparisons that Python cannot decide, because both sides get their values only in a run. SymPy
+    treats these comparisons like its own comparisons."""
 
     __slots__ = ()
 
@@ -123,7 +124,8 @@ _COMPARISON_OF: dict[type, Any] = {own: plain for plain, own in _UNDECIDED.items
 
 
 def _undecided(found: Any) -> Any:
-    """Return a comparison of SymPy as one whose truth value is refused in one line. Return other values unchanged."""
+    """Convert a comparison of SymPy to an `_Undecided` comparison. Code that asks for the truth value of the result
+    gets an error with a message of one line. Return other values unchanged."""
     own = _UNDECIDED.get(type(found))
     return found if own is None else own(*found.args, evaluate=False)
 
@@ -174,7 +176,8 @@ class Position(NotANumber, sympy.Symbol):  # type: ignore[misc]
         return position
 
     def operation(self, ndim: int) -> CellIndex | CellCount | None:
-        """Return the operation with this value on a grid of `ndim` axes, or None if the grid does not have the axis."""
+        """Return the operation that computes this number on a grid of `ndim` axes. Return None if the grid does not
+        have the axis."""
         axis = self.name[-1]
         if axis not in NAMES[ndim]:
             return None
@@ -259,7 +262,7 @@ class _Builder:
 
     def _select(self, condition: sympy.Basic, then: int, other: int) -> int:
         """Return the position of a value that is `then` where a condition is true, and `other` elsewhere. A comparison
-        with NaN is false, except Ne."""
+        with NaN is false. The only exception is Ne, which is true for NaN."""
         if condition in (sympy.true, sympy.false):
             return then if condition == sympy.true else other
         if isinstance(condition, sympy.Not):
@@ -378,9 +381,8 @@ class _Builder:
 
 
 def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:
-    """Divide a term into three parts, and return these parts: a flag that is true if the term is subtracted, the
-    product of the uniform factors, and the product of all other factors. A uniform factor does not depend on the
-    cell."""
+    """Return three parts of a term: a flag, the product of the uniform factors, and the product of all other factors.
+    The flag is true if the term is subtracted. A uniform factor does not depend on the cell."""
     number, rest = term.as_coeff_Mul()
     negative = bool(number.is_negative)
     positive = term
@@ -413,7 +415,7 @@ def _key(term: sympy.Expr) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Text:
-    """Orders terms by their text. The text is made only when two terms cannot be ordered in another way."""
+    """Orders terms by their text. The text is made only if no other rule determines the order of two terms."""
 
     term: sympy.Expr
 

@@ -166,7 +166,8 @@ def _number(value: float) -> str:
 
 
 def _name(name: str) -> str:
-    """Return the LaTeX of a name. A Greek name becomes a letter, and the part after the first "_" a subscript."""
+    """Return the LaTeX of a name. A Greek name becomes a letter, and the part after the first "_" becomes a
+    subscript."""
     first, _, rest = name.partition("_")
     plain, below = name.replace("_", r"\_"), rest.replace("_", r"\_")
     if first in _GREEK or len(first) == 1:

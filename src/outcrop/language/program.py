@@ -2,7 +2,7 @@
 
 The order of operations defines the bits of a stencil. The C generator and the NumPy oracle follow this order, operation
 by operation. Each operation rounds once to the field's dtype. No operations are contracted or reassociated. Functions
-such as exp are lists of such operations, too.
+such as exp are also lists of these operations.
 
 A kernel does not check the field numbers and offsets in a program. So this file checks each of them. The caller puts
 the name of the stencil before the message of a ValueError.
@@ -58,7 +58,7 @@ class Constant:
 @dataclass(frozen=True)
 class CellIndex:
     """The index of the updated cell along an axis of the engine. Axis 0 is z. The first cell of the grid has the index
-    0. In the part of a rank, indices are still those of the whole grid."""
+    0. On a rank, indices are also counted from the first cell of the whole grid."""
 
     axis: int
 
@@ -214,7 +214,8 @@ def evaluate(
 
 
 def _read_operation(row: object, place: int) -> Operation:
-    """Convert the row of `to_json` for operation number `place` to an Operation."""
+    """Convert a row of the result of `to_json` to an Operation. The row is for the operation with the number
+    `place`."""
     match row:
         case ["load", field, dz, dy, dx, age]:
             return Load(
@@ -323,8 +324,8 @@ class Storage:
 
     `is_static` is true if no stage updates the field. `is_double` is true if the field has two copies, which are
     written alternately. Two copies are needed if the old value of a cell is still read after the update of the cell.
-    The update of a neighbour or a later stage may read this value. `history` is the number of values that a step needs:
-    1 for only the newest value, 2 for the newest and the previous value.
+    For example, the update of a neighbour or a later stage can read this value. `history` is the number of values that
+    a step needs: 1 for only the newest value, 2 for the newest and the previous value.
     """
 
     is_static: bool
@@ -333,8 +334,8 @@ class Storage:
 
 
 def storage_of(stages: Sequence[Stage], field: int, name: str) -> Storage:
-    """Return the storage that the stages require for field number `field`. Raises ValueError if a stage reads a
-    previous value that no storage can provide."""
+    """Return the storage that the stages require for field number `field`. Raises ValueError if no storage can provide
+    a previous value that a stage reads."""
     is_double, history, is_updated = False, 1, False
     for stage in stages:
         updates = field in stage.targets

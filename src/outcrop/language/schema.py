@@ -2,8 +2,8 @@
 
 A stencil becomes C code that runs in the user's process. The stencil comes from the user's program, or from the
 manifest of a directory that another person has made. Both kinds of stencils must pass the same checks in this file. So
-a stencil can be read from a manifest if a program can make it, and only then. Nothing in this file needs SymPy or
-NumPy, because `outcrop info` must not load them.
+a manifest can contain exactly the stencils that a program can make. Nothing in this file needs SymPy or NumPy, because
+`outcrop info` must not load them.
 """
 
 from __future__ import annotations

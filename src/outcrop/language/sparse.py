@@ -85,8 +85,9 @@ class SourceFactor:
         }
 
     def derivatives(self, name: str) -> dict[tuple[int, int, int], SourceFactor]:
-        """Return the derivatives with respect to a field or a parameter. For a field, there is one derivative for each
-        offset at which the factor reads the field. The derivative with respect to a parameter has the offset 0."""
+        """Return the derivatives of the factor with respect to a field or a parameter. The factor can read a field at
+        several offsets. Then there is one derivative for each offset. The derivative with respect to a parameter has
+        the offset 0."""
         tape = Tape()
         at = tape.copy(self.program, tape.append)
         terms: dict[tuple[int, int, int], list[int]] = {}
@@ -111,7 +112,7 @@ class SourceFactor:
     @classmethod
     def from_json(cls, data: object) -> SourceFactor:
         """Make the factor that `to_json` described. Raises InputError for any other data. The caller must check that
-        the run has the fields and the cells that the factor reads."""
+        the factor reads only fields and cells that exist in the run."""
         if isinstance(data, dict):  # earlier versions of Outcrop stored no names
             data = {"names": [], **data}
         try:

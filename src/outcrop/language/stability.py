@@ -1,20 +1,20 @@
 """Analyse the stability of a stencil by von Neumann's method. The worst wave is the wave that grows fastest. The result
 is the factor by which this wave grows in each step. A stencil that is not linear is analysed near a uniform state.
 
-For a plane wave exp(i k x), the value of each load is the value of the field in the updated cell, times a complex
-number. So for each wave number k, a whole step with its stages and previous values is one matrix (J. von Neumann and R.
-D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The step is stable if all eigenvalues of these amplification matrices have
-a magnitude of at most one. Wave numbers are sampled on a lattice. The lattice contains 0 and the shortest waves of the
-grid, because the usual stencils have their extreme eigenvalues at these wave numbers. Read-only fields are treated as
-uniform. So a caller analyses several states, one for each extreme value of these fields.
+In a plane wave exp(i k x), a neighbour has the value of the updated cell times a complex number. So for each wave
+number k, one matrix describes a whole step with its stages and previous values (J. von Neumann and R. D. Richtmyer, J.
+Appl. Phys. 21, 232, 1950). The step is stable if all eigenvalues of these amplification matrices have a magnitude of at
+most one. Wave numbers are sampled on a lattice. The lattice contains 0 and the shortest waves of the grid, because the
+usual stencils have their extreme eigenvalues at these wave numbers. Read-only fields are treated as uniform. So a
+caller analyses several states, one for each extreme value of these fields.
 
 The linear part of a program gives the weight of each load in each result:
 
     result = constant + sum of slope * load
 
-A linear update consists only of its linear part. Other updates are linearised at a uniform state, which has one value
-for each field. The slopes of such an update are its derivatives at this state. A result that depends on an unknown
-value is NaN.
+A linear update has only this linear part, and no constant. Other updates are linearised at a uniform state, which has
+one value for each field. The slopes of such an update are its derivatives at this state. A result that depends on an
+unknown value is NaN.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ growth with the whole step."""
 
 @dataclass(frozen=True)
 class Linear:
-    """The value of an operation at the uniform state, and its slopes. A slope is the derivative of this value with
-    respect to a load of a field that changes."""
+    """The value of an operation at the uniform state, and its slopes. Each slope is the derivative of this value with
+    respect to one load. Only loads of fields that change have slopes."""
 
     value: float
     slopes: dict[Load, float] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def linearise(
 
     Fields with a number in `fixed` do not change and have no slopes. NaN in `state` is an unknown value. If values are
     unknown, linear results still have finite slopes, but the slopes of other results are NaN. If a known value is
-    divided by zero, slopes are infinite. Positions have their values in cell `cell` of a grid of the shape `shape`.
+    divided by zero, slopes are infinite. Positions have the values of the cell `cell` in a grid with the shape `shape`.
     """
     found: list[Linear] = []
     for operation in program.operations:
@@ -140,7 +140,7 @@ def _of_one(operator: str, a: Linear) -> Linear:
 
 
 def _function(operator: str, *arguments: float) -> float:
-    """Return the value of a function. Return NaN outside its domain, and infinity at a pole."""
+    """Return the value of a function. Outside the domain of the function, return NaN. At a pole, return infinity."""
     functions: dict[str, Callable[..., float]] = {
         **{name: getattr(math, name) for name in ("sqrt", "exp", "sin", "cos", "tan", "tanh", "atan2")},
         "abs": abs,
@@ -247,15 +247,15 @@ def growth(
 def numerical_growth(
     stencil: Stencil, values: Mapping[str, float], state: State | None, step: str, shape: GridShape | None = None
 ) -> float | None:
-    """Return the growth of the worst wave without the growth that the equation itself allows this wave.
+    """Return the growth of the worst wave, reduced by the growth that the equation itself causes.
 
-    The exact solution of some equations grows. An example is u + dt * u. J. von Neumann's condition therefore allows a
-    wave with wave number k a growth of 1 + c(k) dt in each step. The time step dt is the parameter `step`. The rate
-    c(k) is twice the rate at which the wave grows with a much smaller time step. If the wave does not grow with the
-    much smaller time step, c(k) is 0. c(k) is at most twice the rate of the fastest-growing smooth wave. A smooth wave
-    has a length of at least eight cells along each axis. So if short waves grow much faster than all smooth waves, this
-    growth counts as instability. An example is diffusion with a negative coefficient, in which the shortest waves grow
-    fastest.
+    The exact solution of some equations grows. An example is u + dt * u. Therefore a wave with wave number k can grow
+    by a factor of up to 1 + c(k) dt in each stable step (J. von Neumann's condition). The time step dt is the parameter
+    `step`. The rate c(k) is twice the rate at which the wave grows with a much smaller time step. If the wave does not
+    grow with the much smaller time step, c(k) is 0. c(k) is at most twice the rate of the fastest-growing smooth wave.
+    A smooth wave has a length of at least eight cells along each axis. So the growth of short waves counts as
+    instability if short waves grow much faster than all smooth waves. An example is diffusion with a negative
+    coefficient, in which the shortest waves grow fastest.
 
     The result is the maximum of |g(k)| - c(k) dt, where g(k) is the amplification of a wave in a step. If the result is
     greater than 1, the step is unstable. The result is infinite or None in the same cases as `growth`."""
@@ -272,8 +272,8 @@ def numerical_growth(
         parts = ({**values, step: part * given} for part in (_SMALL, _SMALL / 2))
         smaller = [_moduli(stencil, one, state, cell, shape) for one in parts]
         first, second = (one[1] if one is not None else np.array(math.nan) for one in smaller)
-        # The rate is computed from the difference between the growths in two small steps. So a part of the growth that
-        # does not become smaller with dt does not count as a rate.
+        # The rate is computed from the difference between the growths in two small steps. So growth that is the same in
+        # both steps does not add to the rate.
         rates = (first - second) / (abs(given) * _SMALL / 2)
         if rates.shape != moduli.shape or not np.isfinite(rates).all():
             return worst
@@ -296,9 +296,9 @@ def _of_worst_cell(cells: Sequence[GridShape] | None, of_cell: Callable[[GridSha
 def _moduli(
     stencil: Stencil, values: Mapping[str, float], state: State | None, cell: GridShape, shape: GridShape | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Return the sampled waves and the amplification of each wave, which is the largest modulus of an eigenvalue. All
-    cells have the coefficients of `cell`. The amplification is infinite if the update divides by zero. The result is
-    None if the amplification is unknown."""
+    """Return the sampled waves, and the amplification of each wave. The amplification is the largest modulus of an
+    eigenvalue. All cells have the coefficients of `cell`. The amplification is infinite if the update divides by zero.
+    The result is None if the amplification is unknown."""
     stages, slopes = _linearised(stencil, values, state, cell, shape)
     if any(map(math.isinf, slopes)):
         return np.zeros((1, 3)), np.array([math.inf])
@@ -314,7 +314,7 @@ def _moduli(
 def _linearised(
     stencil: Stencil, values: Mapping[str, float], state: State | None, cell: GridShape, shape: GridShape | None
 ) -> tuple[list[list[Linear]], list[float]]:
-    """Return the linear part of each result of each stage in a cell, and all slopes."""
+    """For a cell, return the linear part of each result of each stage, and a list of all slopes."""
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]
     fixed = {number for number, storage in enumerate(stencil.storage) if storage.is_static}
@@ -333,7 +333,7 @@ def has_slopes(stencil: Stencil, values: Mapping[str, float], state: State | Non
 
 
 def unknowns(stencil: Stencil) -> int:
-    """Return the number of values of one cell that a step needs (MAX_UNKNOWNS)."""
+    """Return how many values of one cell a step needs (MAX_UNKNOWNS)."""
     return sum(one.history for one in stencil.storage if not one.is_static)
 
 
@@ -370,7 +370,7 @@ def _uniform_values(program: Program, scalars: Sequence[float], shape: GridShape
 
 
 def max_growth(stencil: Stencil) -> float:
-    """Return the growth up to which the stencil counts as stable."""
+    """Return the maximum growth with which the stencil counts as stable."""
     return MAX_GROWTH_SECOND if any(one.history == 2 for one in stencil.storage) else MAX_GROWTH
 
 
@@ -420,9 +420,9 @@ def largest_step(
 
 
 def _only_tolerated(excess: Callable[[float], float], step: float, stencil: Stencil) -> bool:
-    """Return True if steps below the limit `step` are also unstable, but count as stable because of the tolerance for
-    rounding. `excess` returns the growth of a step beyond 1. In contrast to rounding errors, this growth depends on the
-    step."""
+    """Return True if steps below the limit `step` count as stable only because of the tolerance for rounding. `excess`
+    returns the growth of a step beyond 1. Growth from rounding errors does not depend on the step, but the growth of an
+    unstable step depends on the step."""
     half, small = excess(step / 2), excess(step / 64)
     return half > (max_growth(stencil) - 1) / 5 and small < half / 4
 
@@ -460,8 +460,8 @@ class Extremes:
 
     A state has the values of all read-only fields in one cell. The class keeps the states of the cells in which a field
     or one of `measures` has its smallest or largest value. An example of a measure is the squared wave speed. In
-    contrast, the function `corners` also combines extreme values of different cells. For example, it combines the
-    smallest density with the largest stiffness, although perhaps no cell has both values. If the stencil has no
+    contrast, the function `corners` also combines extreme values of different cells. For example, `corners` combines
+    the smallest density with the largest stiffness, although perhaps no cell has both values. If the stencil has no
     read-only fields, the class gives one state without values.
     """
 
@@ -471,8 +471,8 @@ class Extremes:
 
     def add(self, planes: Mapping[str, NDArray[Any]]) -> None:
         """Add cells. For each field, `planes` contains an array with the values of the field in these cells. All arrays
-        have the same shape. Fields that were not given to the constructor are ignored. If a field has no array, it has
-        no values in `states`. An example is a state that an adjoint run reads."""
+        have the same shape. Fields that were not given to the constructor are ignored. A field without an array has no
+        values in `states`. For example, a field for states of a forward run has no array."""
         planes = {name: planes[name] for name in self._fields if name in planes}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():
@@ -504,8 +504,8 @@ class _Amplification:
         self.waves = self._wave_numbers()
 
     def _wave_numbers(self) -> NDArray[np.float64]:
-        """Return the change of phase per cell of each sampled wave, as an array of shape (waves, 3). A wave and its
-        mirror image grow equally fast, so half of the waves are enough."""
+        """Return an array of shape (waves, 3): for each sampled wave, its change of phase per cell along each axis. A
+        wave and its mirror image grow equally fast, so half of the waves are enough."""
         parts = _PHASES if len(self.unknowns) > 1 else _PHASES_ALONE
         whole = np.linspace(-np.pi, np.pi, parts + 1)
         axes = [whole if radius else np.zeros(1) for radius in self.stencil.radii]

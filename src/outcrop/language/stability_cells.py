@@ -6,9 +6,9 @@ have the same equation, so one of these cells is enough:
     index along x:    0 ......... 9 | 10 .................... 19 | 20 ......... 59
     x > 9, 20 > x:    false, true   | true, true                 | true, false       one cell of each: 0, 10, 20
 
-If an equation also computes with an index, as exp(-x / 9) does, it is different in each cell. Then the equation is
-examined at both ends and in the middle of the axis, and beside the numbers in its conditions. In this case, the result
-is an estimate.
+An equation can also compute with an index, for example exp(-x / 9). Such an equation is different in each cell. It is
+examined at both ends and in the middle of the axis, and on both sides of each number in its conditions. In this case,
+the result is an estimate.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _Conditions = tuple[tuple[int, _Condition], ...]
 def sampled_cells(
     stencil: Stencil, uniform: Sequence[Sequence[float | None]], shape: GridShape
 ) -> Sequence[GridShape] | None:
-    """Return the cells in which the growth is computed. `uniform` has the values of the operations of each stage that
-    are the same for every cell, and None for the other operations. The result is None if there are too many cells."""
+    """Return the cells in which the growth is computed. For each operation of each stage, `uniform` has a value. The
+    value is None if it can differ between cells. The result is None if there are too many cells."""
     conditions = tuple(_conditions(one.program, values) for one, values in zip(stencil.stages, uniform, strict=True))
     return _cells(tuple(stage.program for stage in stencil.stages), conditions, shape)
 
@@ -97,7 +97,7 @@ def _cells(
 
 
 def _computed(program: Program, conditions: Mapping[int, _Condition]) -> set[int]:
-    """Return the axes whose indices the program does not only compare with numbers."""
+    """Return the axes whose indices the program uses in other operations than comparisons with numbers."""
     used = set(program.results)
     for place, operation in enumerate(program.operations):
         if isinstance(operation, Apply):
@@ -107,16 +107,16 @@ def _computed(program: Program, conditions: Mapping[int, _Condition]) -> set[int
 
 
 class _Equations:
-    """Numbers the equations of cells. In cells with the same number, the results of a program are the same function of
-    the values around the cell."""
+    """Gives numbers to the equations of cells. In two cells with the same numbers, the results of a program are the
+    same functions of the values around the cell."""
 
     def __init__(self, program: Program, conditions: Mapping[int, _Condition]) -> None:
         self._program, self._conditions = program, conditions
         self._numbers: dict[object, int] = {}
 
     def of_cell(self, cell: GridShape) -> tuple[int, ...]:
-        """Return one number for each result of the program. Equal operations with equal operands have equal numbers. A
-        condition has the number of the operand that it selects."""
+        """Return one number for each result of the program. Equal operations with equal operands have equal numbers. In
+        a cell, a condition selects one of its operands, and has the number of this operand."""
         found: list[int] = []
         for place, operation in enumerate(self._program.operations):
             key: object = place

@@ -4,11 +4,13 @@
     u' = u[0] + cos_theta[1] u[1] + cos_theta[0] u[0]               each step reads cos_theta, an array of the run
 
 A static term is a function, such as cos(theta), or an expression that contains functions and ends with a function, a
-root or a division. It reads only parameters, and static fields in a single cell. It reads no signal and no position, so
-its value changes only if a static field or a parameter changes. A run stores the values of a static term in a computed
-field. The operations of the term are the same in both cases, so all results keep their bits, also at boundaries.
+root or a division. A static term reads only parameters, and static fields in a single cell. It reads no signal and no
+position. So the value of a static term changes only if a static field or a parameter changes. A run stores the values
+of a static term in a computed field. The run computes these values with the operations of the term, so all results keep
+their bits, also at boundaries.
 
-`Stencil` objects and their adjoints never contain computed fields. Only the kernel of a run has them (`with_computed`).
+`Stencil` objects and their adjoints never contain computed fields. Only the kernel of a run reads computed fields
+(`with_computed`).
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ from outcrop.language.program import Apply, Constant, Load, Program, Scalar, Sta
 from outcrop.language.stencil import Stencil
 
 MIN_SAVED = 30
-"""A static term is computed once if this saves at least this number of operations per cell and step. It is about the
-number of operations of the cheapest function except `sign`. In measurements (docs/benchmarks/stencils.md), a read of
-one more array takes less time than such a function."""
+"""A static term is computed once if this saves at least this number of operations per cell and step. The number is
+approximately the number of operations of the cheapest function except `sign`. In measurements
+(docs/benchmarks/stencils.md), a read of one more array takes less time than such a function."""
 
 _SLOW = {"div": 8, "sqrt": 8}
 """The number of additions that take as long as an operation."""
@@ -48,10 +50,10 @@ _Place: TypeAlias = tuple[int, _Offset] | None
 def static_terms(
     stencil: Stencil, every: bool = False, kept: Sequence[str] = (), changing: Sequence[str] = ()
 ) -> dict[str, Program]:
-    """Return the static terms of a stencil that are worth a computed field. Return no terms if a kernel cannot read the
-    additional fields, or if the kernel would then no longer read one of the static fields `kept`. If `every` is true,
-    return all static terms, and raise InputError if this is not possible. `changing` contains the fields that no stage
-    updates, but whose values are different in each step."""
+    """Return those static terms of a stencil for which a computed field saves enough operations (MIN_SAVED). Return no
+    terms if a kernel cannot read the additional fields, or if the kernel would then no longer read one of the static
+    fields `kept`. If `every` is true, return all static terms, and raise InputError if this is not possible. `changing`
+    contains the fields that no stage updates, but whose values are different in each step."""
     walk = _Walk(stencil, changing)
     uses: dict[int, set[tuple[int, Offset]]] = {}
     for number, stage in enumerate(stencil.stages):
@@ -75,9 +77,9 @@ def static_terms(
 
 
 def with_computed(stencil: Stencil, terms: Terms) -> Stencil:
-    """Return the stencil that reads a computed field in place of each of the static terms. Its parameters, signals and
-    radii are those of `stencil`, but static fields that only the terms read are missing. Raises InputError if a term
-    does not occur in the stencil, or if no kernel can compute the new stencil."""
+    """Return a stencil that reads a computed field in place of each of the static terms. The new stencil has the
+    parameters, signals and radii of `stencil`. Static fields that only the terms read are left out. Raises InputError
+    if a term does not occur in the stencil, or if no kernel can compute the new stencil."""
     if not terms:
         return stencil
     walk = _Walk(stencil)
@@ -101,8 +103,8 @@ def with_computed(stencil: Stencil, terms: Terms) -> Stencil:
 
 
 def require_static(stencil: Stencil, terms: Terms) -> None:
-    """Raise ValueError for terms that no computed field can have. The terms may come from an untrusted file. The caller
-    must then call `with_computed`, which refuses terms that do not occur in the stencil."""
+    """Raise ValueError for a term that a computed field cannot have. The terms can come from an untrusted file. The
+    caller must then call `with_computed`, which refuses terms that do not occur in the stencil."""
     taken = {*(one.name for one in stencil.fields), *(one.name for one in stencil.parameters), *stencil.signals}
     for name, term in terms.items():
         term.require_sound(len(stencil.fields), len(stencil.parameters))
@@ -169,8 +171,8 @@ class _Walk:
 
     def places(self, number: int, program: Program) -> list[_Place]:
         """Return an entry for each operation of stage `number`. For a static expression, the entry is its position on
-        the tape, and the offset of the cell that it reads. The offset is None if it reads no cell. For other
-        expressions, the entry is None."""
+        the tape, and the offset of the cell that it reads. The offset is None if the expression reads no cell. For
+        other expressions, the entry is None."""
         if number in self._known:
             return self._known[number]
         found: list[_Place] = []
@@ -199,7 +201,7 @@ class _Walk:
 
     def roots(self, number: int, program: Program) -> Iterator[tuple[int, Offset]]:
         """Yield the position and the offset of each static term of stage `number`, in the order of the operations. A
-        part of a static term is yielded only if the stage also needs it outside of this term."""
+        part of a static term is yielded only if the stage also needs this part outside of the term."""
         for _, known in _needed(program, self.places(number, program), self._is_term):
             if known is not None:
                 yield known
@@ -219,9 +221,9 @@ class _Walk:
 def _needed(
     program: Program, places: Sequence[_Place], is_read: Callable[[int], bool]
 ) -> Iterator[tuple[int, tuple[int, Offset] | None]]:
-    """Yield the positions of the operations that a stage needs if it reads some static terms from fields. `is_read`
-    returns True for the positions of these terms on the tape. With such a term, its entry in `places` is yielded, and
-    with other operations None."""
+    """A stage reads some static terms from fields. For each operation that the stage then needs, yield two values: the
+    position of the operation, and an entry. `is_read` returns True for the positions of these terms on the tape. The
+    entry of such a term is its entry in `places`. The entry of any other operation is None."""
     needed, waiting = dict[int, tuple[int, Offset] | None](), list(program.results)
     while waiting:
         place = waiting.pop()
@@ -238,8 +240,8 @@ def _needed(
 
 def _assembled(stencil: Stencil, names: Sequence[str], stages: Sequence[Stage], computed: int) -> Stencil:
     """Return the stencil with these stages. In the stages, a number is the position of a field in `names`. The last
-    `computed` names are computed fields. In the stencil, they come before the other static fields, because fields with
-    values of another run must be the last."""
+    `computed` names are computed fields. In the stencil, computed fields come before the other static fields, because
+    fields with values of another run must come last."""
     read = {load.field for stage in stages for load in stage.program.loads}
     first = len(names) - computed
     if missing := [names[number] for number in range(first, len(names)) if number not in read]:
@@ -256,7 +258,7 @@ def _assembled(stencil: Stencil, names: Sequence[str], stages: Sequence[Stage], 
 
 
 def _cost(term: Program) -> int:
-    """Return about how many additions take as long as a static term."""
+    """Return the cost of a static term: the approximate number of additions that take the same time."""
     pairs = zip(term.operations, term.uniform, strict=True)
     operators = [one.operator for one, uniform in pairs if isinstance(one, Apply) and not uniform]
     return sum(operations_of(one) if one in FUNCTIONS else _SLOW.get(one, 1) for one in operators)

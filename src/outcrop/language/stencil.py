@@ -4,17 +4,17 @@ compute the same bits.
     u, k = Field("u"), Parameter("k", 0.1)
     smooth = Stencil("smooth", {u: u[0, 0, 0] + k * (u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1])})
 
-Offsets are (z, y, x) in cells. A step may have several stages, which are computed one after another. Each stage is a
+Offsets are (z, y, x) in cells. A step can have several stages, which are computed one after another. Each stage is a
 mapping from fields to expressions. `u[...]` is the newest value when the stage starts. `u.previous[...]` is the value
-before the field's latest update. Expressions may contain the position of the cell and the number of the step (`x`, `t`,
-symbols.py). An update may change only the cells of a box (`u.box[2:-2]`, field.py):
+before the field's latest update. Expressions can contain the position of the cell and the number of the step (`x`, `t`,
+symbols.py). An update can be limited to the cells of a box (`u.box[2:-2]`, field.py):
 
     waves = Stencil("waves", {u: 2 * u[0] - u.previous[0] + v[0] ** 2 * (u[1] - 2 * u[0] + u[-1])})    # v: only read
     yee = Stencil("yee", [{h: h[0] - k * (e[1] - e[0])}, {e: e[0] - k * (h[0] - h[-1])}])
 
 A Stencil contains no SymPy expressions. When a Stencil is made, expressions are lowered to Programs, which are plain
 data. The manifest of a run stores the Programs, so Outcrop can read the stencil without the user's script. A manifest
-may come from an untrusted source (see `from_json`).
+can come from an untrusted source (see `from_json`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ _OPTIONAL = {"min_radii": [0, 0, 0], "step_signal": ""}
 
 @dataclass(frozen=True)
 class Copies:
-    """The pairs (field, copy) that the kernel of one stage reads and writes in an even or in an odd step."""
+    """The copies that the kernel of one stage reads and writes, in an even step or in an odd step. Each entry is a pair
+    (number of the field, number of the copy)."""
 
     sources: tuple[tuple[int, int], ...]
     targets: tuple[tuple[int, int], ...]
@@ -70,9 +71,9 @@ class Stencil(Described):
     follow. The scalars of a kernel are the `parameters`, then the `signals`. A grid with `ndim` = 2 has the engine's
     axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0. The fixed rim
     is at least `min_radii` cells thick. Because of `min_radii`, an adjoint can have the same rim as its stencil.
-    `step_signal` is the name of the signal with the number of the step, or "". A run needs no values of this signal.
-    `boxes` contains the boxes that the user has written. A stencil that was read from a file has no `boxes`, because
-    its stages contain their conditions.
+    `step_signal` is the name of the signal with the number of the step, or "". Outcrop supplies the values of this
+    signal. `boxes` contains the boxes that the user has written. A stencil that was read from a file has no `boxes`,
+    because its stages contain the conditions of the boxes.
     """
 
     name: str
@@ -231,7 +232,7 @@ class Stencil(Described):
         return tuple(found)
 
     def newest_copies(self, steps: int) -> tuple[int, ...]:
-        """Return for each field the number of the copy that holds the newest value after `steps` steps."""
+        """For each field, return the number of the copy that holds the newest value after `steps` steps."""
         flips = [
             sum(field in stage.targets for stage in self.stages) * self.storage[field].is_double
             for field in range(len(self.fields))
@@ -292,7 +293,7 @@ class Stencil(Described):
         """Make the stencil that `to_json` described. Raises InputError for any other data. Does not need SymPy.
 
         No part of the data is trusted. Types, names, ranges and counts are checked (`schema`). All other properties are
-        computed again. Data are accepted only if `Stencil(...)` could also make their stencil.
+        computed again. Data are accepted only if `Stencil(...)` can also make the stencil that they describe.
         """
         stencil = cls.__new__(cls)
         try:

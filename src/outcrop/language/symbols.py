@@ -1,4 +1,4 @@
-"""Turn the parameters, signals and SymPy expressions that users write into the parts of a Stencil.
+"""Users write parameters, signals and SymPy expressions. This module makes the parts of a Stencil from them.
 
 Only new stencils need this module and SymPy. A stencil can be read from a file without this module and without SymPy.
 """
@@ -34,7 +34,8 @@ class FieldValue(NotANumber, AppliedUndef):  # type: ignore[misc]
 
 
 class Parameter(NotANumber, sympy.Symbol):  # type: ignore[misc]
-    """A scalar of a stencil. Each run can set its value. Use a parameter in expressions like any SymPy symbol."""
+    """A scalar of a stencil. Each run can set its value. You can use a parameter in an expression in the same way as
+    any symbol of SymPy."""
 
     default: float
 
@@ -66,7 +67,7 @@ class Signal(NotANumber, sympy.Symbol):  # type: ignore[misc]
 
 
 class StepNumber(Signal):
-    """The signal with the number of the step. Outcrop supplies its values: 0 in the first step of a run."""
+    """The signal with the number of the step. Outcrop supplies the values. The first step of a run has the number 0."""
 
 
 t = StepNumber("t")
@@ -127,7 +128,7 @@ def _loads(stages: Sequence[Mapping[Any, sympy.Expr]]) -> list[AppliedUndef]:
 def _whole_updates(name: str, stage: Mapping[Target, sympy.Expr], ndim: int) -> dict[Field, sympy.Expr]:
     """Return one expression for each field of a stage. In the cells of a box, the value is the expression of the box.
     If several boxes contain a cell, the last box decides. In all other cells, the value is the expression of the field
-    without a box. If there is no such expression, these cells keep the value before the stage."""
+    without a box. If there is no such expression, these cells keep the value that they had before the stage."""
     found = {target: expression for target, expression in stage.items() if isinstance(target, Field)}
     for target, expression in stage.items():
         if isinstance(target, FieldBox):
@@ -200,7 +201,7 @@ def with_older_values(
 
 
 def _older(load: AppliedUndef) -> tuple[str, int]:
-    """Return the name of the field that a load reads, and the number of updates back."""
+    """Return the name of the field that a load reads, and the age of the value as a number of updates."""
     name = load.func.__name__
     field, mark, back = name.rpartition(BACK)
     return (field, int(back)) if mark else (name.removesuffix(PREVIOUS), int(name.endswith(PREVIOUS)))

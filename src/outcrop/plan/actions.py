@@ -6,10 +6,10 @@ cells of a row. The padding of the row counts too, so that x0 and x1 can always 
 applies to all fields.
 
 The window has one ring of slots for the first copy of each field. If a field has two copies, the window has another
-ring for the second copy. Updates write the two copies alternately. For example, let a run have one field and one stage.
-Then the first copy holds the levels 0, 2, ..., and the second copy holds the levels 1, 3, ... Plane z lies in slot z +
-shift modulo the size of its ring. A slot holds the part of its plane that the current block needs. This part of a plane
-is called the frame. The frame can be the whole plane.
+ring for the second copy. Updates write the two copies alternately. For example, in a run with one field and one stage,
+the first copy holds the levels 0, 2, ..., and the second copy holds the levels 1, 3, ... Plane z uses slot (z + shift)
+modulo the number of slots of the ring. A slot holds the part of its plane that the current block needs. This part of a
+plane is called the frame. The frame can be the whole plane.
 
 A pass uses the following arrays on disk. The arrays `other`, `fringes` and `recomputed` are discarded when the pass
 ends:
@@ -18,7 +18,7 @@ ends:
     `target`      Generation g + 1 of the updated fields. During the pass, this array also holds unfinished levels of
                   the same parity as the last level.
     `statics`     The static fields, which no stage updates.
-    `other`       Unfinished levels of the parity opposite to the parity of the last level.
+    `other`       Unfinished levels whose parity differs from the parity of the last level.
     `fringes`     Rows between two blocks in y. The array holds both copies of these rows.
     `recomputed`  Rows between two blocks in y. These rows belong to fields that the pass computes again.
     `history`     States of a forward run (history.py). A pass only reads these arrays.
@@ -110,12 +110,12 @@ EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 @dataclass(frozen=True, slots=True)
 class Block:
     """Start a block. The actions that follow a Block action apply to the new block. Each slot of the block holds the
-    cells `frame` of a plane. A slot may still hold cells of another block. The new block can use these cells only after
+    cells `frame` of a plane. A slot can still hold cells of another block. The new block can use these cells only after
     the action Carry has moved them.
 
     The updates of a block also compute the checksums of the cells `own` in the planes `own_z0 <= z < own_z1`. If two
     Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` use different
-    slots for a plane, so a plan may alternate between these blocks.
+    slots for a plane, so a plan can alternate between these blocks.
 
     If the range `own_z0` to `own_z1` is empty, the block only sends planes to neighbours along z. The actions of this
     block read whole planes from disk, send the planes, and check the planes.
@@ -142,10 +142,10 @@ class Read:
 
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
 
-    If the array is `faces` or `static_faces`, the action receives the cells from the neighbour at the side `level`.
-    From the sides BELOW and ABOVE, the action receives whole planes. The array `faces` stands for all arrays of the
-    state, and the array `static_faces` stands for all static arrays. One message contains all rows of the area in one
-    plane of one array. A rank sends its messages in the order of its actions.
+    If the array is `faces` or `static_faces`, the action receives the cells from a neighbour, and `level` is the side
+    of this neighbour. From the sides BELOW and ABOVE, the action receives whole planes. The array `faces` stands for
+    all arrays of the state, and the array `static_faces` stands for all static arrays. One message contains all rows of
+    the area in one plane of one array. A rank sends its messages in the order of its actions.
 
     If the array is `stairs`, the action receives the cells from the upper neighbour. The cells belong to the fields
     that the level `level` has written. The action stores the cells in the rings that hold this level. If `level` is 0,
@@ -199,11 +199,11 @@ class Write:
     The write of the last cell of a plane to the target also writes the plane's checksum. If the first block of a rank
     has the highest rows (`Problem.block_order`), the checksum is written with the first cell instead.
 
-    If the array is `faces` or `static_faces`, the action sends the cells to the neighbour at the side `level`. The
-    cells must still have the values that were read from the source or from the static fields. If the array is `stairs`,
-    the action sends the cells to the lower neighbour. These cells have the values that the level `level` has written.
-    If the array is `finished`, the action sends the cells to the upper neighbour. These cells have the values of the
-    last level of the pass.
+    If the array is `faces` or `static_faces`, the action sends the cells to a neighbour, and `level` is the side of
+    this neighbour. The cells must still have the values that were read from the source or from the static fields. If
+    the array is `stairs`, the action sends the cells to the lower neighbour. These cells have the values that the level
+    `level` has written. If the array is `finished`, the action sends the cells to the upper neighbour. These cells have
+    the values of the last level of the pass.
     """
 
     z0: int
@@ -215,10 +215,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This action is needed for cells that
-    another rank updates although this rank owns them. If the array is `source`, the cells have the values that were
-    read from the source. In this case, the action also adds cells of the static fields to the checksums of the static
-    fields. If the array is `target`, the cells are at the last level.
+    """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This action is needed for cells of this
+    rank that another rank updates. If the array is `source`, the cells have the values that were read from the source.
+    In this case, the action also adds cells of the static fields to the checksums of the static fields. If the array is
+    `target`, the cells are at the last level.
 
     In a block that only sends, the action checks whole planes that were read from the array `source` or `statics`. The
     action compares the checksums of these planes with the stored checksums immediately."""

@@ -1,10 +1,10 @@
-"""This module defines the data of the proof of a plan (validate.py). The data describe the contents of planes, and the
-reads and writes of each level of a pass.
+"""This module defines the data that the proof of a plan uses (validate.py). The data describe the contents of planes,
+and the reads and writes of each level of a pass.
 
-The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. The same level has
-written all cells between two neighbouring coordinates, so one number describes these cells. Neighbouring planes with
-the same content are stored as one range. Planes with equal contents share one object, so the proof checks each content
-only once.
+Each action of the pass applies to a range of rows and a range of columns. The proof divides rows and columns at the
+ends of all these ranges. Between two neighbouring ends, all cells were written by the same level, so one number
+describes these cells. Neighbouring planes with the same content are stored as one range. Planes with equal contents
+share one object, so the proof checks each content only once.
 
 If a side of the grid is not fixed, the cells beyond this side have the values of other cells of the grid. A periodic
 axis continues at its other end. Beyond a mirror boundary, the cells near the boundary are repeated in reverse order. An
@@ -31,7 +31,7 @@ from outcrop.plan.stairs import Stairs
 Levels: TypeAlias = NDArray[np.int32]
 PlaneSpan: TypeAlias = tuple[int, int, int, int]
 """A part of a plane: the first row, the end of the rows, the first column, the end of the columns. The four numbers are
-positions in two lists. The lists contain all rows, and all columns, at which actions begin or end."""
+positions in two lists. The lists contain the ends of the rows, and of the columns, of all actions."""
 Ranges: TypeAlias = list[tuple[int, int]]
 NOTHING = -9
 """The level of a cell that no action has filled."""
@@ -204,8 +204,9 @@ class Runs(Generic[Value]):
 def together(
     one: Sequence[tuple[int, int, Value]], other: Sequence[tuple[int, int, Value]]
 ) -> Iterator[tuple[int, int, Value, Value]]:
-    """Combine two lists of ranges. Both lists cover the same planes. A range of the result ends at each plane at which
-    a range in either list ends. Yield each range with its value in the first list and its value in the second list."""
+    """Combine two lists of ranges. Both lists cover the same planes. If a range ends at a plane in one of the lists, a
+    range of the result also ends at this plane. Yield each range with its value in the first list and its value in the
+    second list."""
     if len(one) == len(other) == 1:
         yield (*one[0], other[0][2])
         return
@@ -228,7 +229,7 @@ def common(one: PlaneSpan, other: PlaneSpan) -> PlaneSpan | None:
 
 
 class Slots:
-    """The slots of one ring. Plane z of a block is in slot z + shift modulo the number of slots, where `shift` is an
+    """The slots of one ring. Plane z of a block is in slot (z + shift) modulo the number of slots. `shift` is an
     attribute of the Block action. A resident ring has one slot for each plane. All blocks share the slots of a resident
     ring, and these slots have the frame `disk`."""
 
@@ -237,7 +238,7 @@ class Slots:
         self.runs: Runs[SlotContent | None] = Runs(None)
 
     def place(self, frame: Frame, shift: int, z0: int, z1: int, spans: Sequence[PlaneSpan], cells: CellLevels) -> None:
-        """Store the parts `spans` of planes z0 <= z < z1 of a block in the slots of these planes. If a slot holds
+        """For planes z0 <= z < z1 of a block, store the parts `spans` in the slots of these planes. If a slot holds
         another plane, the other plane is removed from the slot."""
         if self.ring.resident:
             frame, shift = self._disk, 0
@@ -334,8 +335,7 @@ class Parts:
 
 
 def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
-    """The planes at positions z0 <= z < z1 are updated. Return ranges of positions that contain all planes that this
-    update reads."""
+    """Return ranges of positions that contain all planes that an update of the positions z0 <= z < z1 reads."""
     reach, count, (low, high) = problem.radius_z, problem.planes, problem.neighbours_z
     if not problem.periodic[0]:
         return [(z0 - reach if low else max(0, z0 - reach), z1 + reach if high else min(count, z1 + reach))]
@@ -350,8 +350,8 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
 
 
 def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return the ranges of rows that are read when the part `area` of a plane is updated. Beyond a side with a
-    neighbouring rank, the update reads rows that belong to the neighbouring rank."""
+    """Return the ranges of rows that an update of the part `area` of a plane reads. Beyond a side with a neighbouring
+    rank, the update reads rows that belong to the neighbouring rank."""
     seen = _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
     if not any(problem.neighbours):
         return seen
@@ -360,8 +360,8 @@ def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
 
 
 def columns_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return the ranges of columns that are read when the part `area` of a plane is updated. If both sides in x are
-    fixed, kernels also read the padding of the rows."""
+    """Return the ranges of columns that an update of the part `area` of a plane reads. If both sides in x are fixed,
+    kernels also read the padding of the rows."""
     nx, reach = problem.shape[2], problem.radii[2]
     if problem.sides[2] == ("fixed", "fixed"):
         return _seen(area.x0, area.x1, reach, problem.pitch_cells, False)
@@ -395,7 +395,7 @@ def _area_at(problem: Problem, bounds: tuple[Bound, ...], level: int) -> Rectang
 
 
 def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
-    """Return the rows and columns at which an action of a pass begins or ends."""
+    """Return the rows and the columns at which the ranges of the actions of a pass begin or end."""
     _, ny, nx = problem.shape
     low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
     first = min(low, nx)
@@ -446,8 +446,8 @@ class Use:
 
 @dataclass(frozen=True)
 class LevelUses:
-    """The values that a level reads and writes. `targets` contains two rings for each field that the level writes. The
-    first ring holds the newest values of the field from before the level. The level writes the second ring."""
+    """The values that a level reads and writes. `targets` contains two rings for each field that the level writes.
+    Before the level, the first ring holds the newest values of the field. The level writes the second ring."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]

@@ -83,7 +83,7 @@ def transfer_bytes(problem: Problem, action: Read | Write) -> int:
 def has_tail(problem: Problem, action: Read | Write) -> bool:
     """Return True if a Read or Write also moves the tails of the records. The tail of a record is its last part, with
     the checksum and the seal. A Read moves the tail of a record with the last cell of the plane. A Write moves the tail
-    with the part of the plane that is written last."""
+    with the last written part of the plane."""
     area = action.area
     if action.array not in ("source", "target", "statics"):
         return False
@@ -143,7 +143,7 @@ def _cells_of_planes(problem: Problem, region: UpdateRegion, levels: int) -> int
 
 
 def _cells(problem: Problem, region: UpdateRegion, level: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each level, return the number of cells of a plane that lie within the region in y and x."""
+    """For each level, return how many cells of a plane lie within the region in y and x."""
     first, end = problem.first_row, problem.end_row
     rows = np.minimum(end, _at(region.y_high, level)) - np.maximum(first, _at(region.y_low, level))
     nx = problem.shape[2]
@@ -172,11 +172,11 @@ NOT_SENT = (0,) * len(SIDES)
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event of a pass. An event is a Copy, an Update, a Check or the commit, together with the transfers that start
-    after the previous event. The event begins when enough data have arrived. These are the first `needed` bytes of all
-    reads of the pass, and the first `needed_faces` bytes of all messages of the pass. An event that is an Update
-    updates `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of
-    a slab, in split tiling), CHECK or COMMIT. `block` is the number of the block. `sent` has one number of bytes for
-    the neighbour at each side (SIDES)."""
+    after the previous event. The event begins when these data have arrived: the first `needed` bytes of all reads of
+    the pass, and the first `needed_faces` bytes of all messages of the pass. An event that is an Update updates `cells`
+    cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab, in
+    split tiling), CHECK or COMMIT. `block` is the number of the block. `sent` has one number of bytes for the neighbour
+    at each side (SIDES)."""
 
     phase: int
     read: int
@@ -348,7 +348,7 @@ def _simulate(
     device, updates = machine.device, max(1, work.updates)
     transfers, each_aside = _Transfers(device, spans), seconds_aside / updates
     received, sent = _Messages(machine.network, "receive", spans), _Messages(machine.network, "send", spans)
-    # `each_snapshots` is a number of bytes. A write of this many bytes takes as long as the device needs for the
+    # `each_snapshots` is a number of bytes. The device needs the same time to write these bytes as to write the
     # snapshots of one update.
     each_snapshots = snapshot_seconds_device(snapshots, device) * device.write_bytes_per_second / updates
     waiting = snapshots.waiting_bytes * updates * each_snapshots / max(1, snapshots.bytes)
@@ -434,7 +434,7 @@ class _Transfers:
         self._snapshots += count
 
     def wait_for_snapshots(self, max_bytes: float) -> None:
-        """Advance the time until no more than `max_bytes` bytes of snapshots remain to be written."""
+        """Advance the time until at most `max_bytes` bytes of snapshots remain to be written."""
         while self._snapshots > max_bytes and self._written > 0:
             # Snapshots have only a part of the bandwidth, because other writes are in progress at the same time.
             left = (self._snapshots - max_bytes) * self._written / self._snapshots
@@ -584,7 +584,7 @@ def snapshot_seconds_device(snapshots: SnapshotWrites, device: StorageRates) -> 
 
 
 def _requests(problem: Problem, move: Read | Write) -> int:
-    """Return the number of system calls that a Read or Write needs. One call may transfer several whole planes that are
+    """Return the number of system calls that a Read or Write needs. One call can transfer several whole planes that are
     adjacent in a file (transfers.cpp). If the action exchanges rows with a neighbour, the result is the number of
     messages. Short messages that are sent together count as one message."""
     if move.array == "history" and problem.shape[2] * problem.item_bytes != problem.pitch_bytes:

@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 
 def title(problem: Problem, axes: Sequence[str] = ()) -> str:
-    """Return a line with the stencil, the size of the grid, the number of steps and the boundary. `axes` are the names
-    of the axes, if they are not Outcrop's names."""
+    """Return a line with the stencil, the size of the grid, the number of steps and the boundary. `axes` contains the
+    names of the axes if these differ from the names in Outcrop."""
     names = axes or NAMES[problem.ndim]
     size, steps = " x ".join(map(str, x_first(problem.own_shape, names))), counted(problem.steps, "step")
     return f"{problem.stencil} {size} {problem.dtype}, {steps}, boundary {problem.boundary_along(names)}"
 
 
 def planned_rows(planned: Planned) -> list[tuple[str, str]]:
-    """Return rows about a plan, and two rows with the speeds of updates and of the storage, and the origin of these
-    speeds."""
+    """Return rows about a plan, and two more rows: the speed of updates and the speed of the storage. Both rows name
+    the origin of the speed."""
     plan, device = planned.plan, planned.machine.device
     seconds = plan.predicted.seconds_update
     rate = format_rate(_cells_updated(plan) / seconds if seconds else 0.0)
@@ -152,7 +152,7 @@ def _periodic(plan: Plan, axes: Sequence[str]) -> str:
 
 def _cells_updated(plan: Plan) -> float:
     """Return the number of cell updates of a run. A cell counts once for each step. If a rank also updates rows of
-    other ranks, the cells of these rows count, too."""
+    other ranks, the cells of these rows also count."""
     if not plan.problem.is_part:
         return plan.problem.cells * plan.problem.steps
     return sum(work.cells for _, work in works_of(plan.problem, plan.passes)) / plan.problem.stages
@@ -235,9 +235,9 @@ def tile_patches(
 ) -> tuple[Patch, ...]:
     """Return one patch for each tile of a slab. The tiles are equal to the tiles of core/outcrop/exec/tiles.hpp.
     Usually, a tile has a part of the rows of each plane, and the patches are in the coordinates (y, level). If
-    `Sizes.chunk` is not 0, a tile has all rows of some of the planes. Then the patches are in the coordinates
-    (z, level), and the slab is the slab that begins at `drawn_zeta`. If ranks share updates, `regions` contains the
-    regions that a rank updates."""
+    `Sizes.chunk` is not 0, a tile has all rows of some of the planes. Then the patches are in the coordinates (z,
+    level), and show the slab that begins at `drawn_zeta`. If ranks share updates, `regions` contains the regions that a
+    rank updates."""
     if sizes.chunk:
         return _chunk_patches(problem, sizes, levels)
     if regions:

@@ -21,7 +21,7 @@ A rank performs its actions in order. Some actions of a rank wait for messages:
     Update           also waits for the rows of all planes that it reads
     Commit           waits for all messages
 
-The executor may wait for fewer rows than this list says. For example, the executor updates a trapezoid without waiting
+The executor can wait for fewer rows than this list says. For example, the executor updates a trapezoid without waiting
 for rows of a neighbour, because a trapezoid needs no such rows (schemes/split_tiling.py). The proof waits for every
 event for which the executor waits.
 
@@ -85,9 +85,9 @@ class ExchangeProof:
         self._received: dict[int, Runs[CellLevels]] = {}
 
     def receive(self, action: Read, span: PlaneSpan) -> None:
-        """Put the received rows `span` into the rings. Some of these rows may have another level than the level of the
-        action. The proof marks these rows as empty, so that later actions cannot use them. Raises IllegalPlan if the
-        action is not possible."""
+        """Put the received rows `span` into the rings. Some of these rows can have another level than the action gives.
+        The proof marks such a row as empty, so that later actions cannot use the row. Raises IllegalPlan if the action
+        is not possible."""
         self._require_possible(action)
         nothing = self._proof.no_cells
         is_along_z = side_of(action) in (BELOW, ABOVE)
@@ -149,8 +149,9 @@ class ExchangeProof:
                 yield ring, action.level, (span[0], max(span[0], min(span[1], end)), *span[2:])
 
     def _of_neighbours(self, level: int) -> Runs[CellLevels]:
-        """Return the contents of an array of the neighbours at a level. Rows of a neighbour have the level RIM only if
-        their whole plane belongs to the rim. A pass does not use other rim rows of a neighbour after level 0."""
+        """Return the contents that an array of the neighbours has at a level. Rows of a neighbour have the level RIM
+        only if their whole plane belongs to the rim. A pass does not use other rim rows of a neighbour after level
+        0."""
         if level not in self._received:
             problem, parts, runs = self._proof.problem, self._proof.parts, Runs(self._proof.wide_rim)
             low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
@@ -174,7 +175,7 @@ class _Job:
 
 
 def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
-    """Return the messages of one direction, in the order of the actions. Two neighbours may divide the same planes into
+    """Return the messages of one direction, in the order of the actions. Two neighbours can divide the same planes into
     messages in different ways. Therefore messages of adjacent planes with the same rows are joined before they are
     compared."""
     kind, side = (Write if direction < RECEIVE else Read), direction % len(SIDES)
@@ -226,8 +227,8 @@ def steps_of(problem: Problem, one: Pass) -> list[ExchangeStep]:
                 first = blocks.setdefault(action, len(blocks)) * problem.planes
                 firsts = first, first
             else:
-                # In a block that only sends, a plane gets the number of the previous plane in its slot. Because of this
-                # number, an action that uses the slot for a later plane waits until the plane has been sent.
+                # If a block only sends, each plane gets the number of the previous plane in its slot. With this number,
+                # an action that uses the slot for a later plane waits until the plane has been sent.
                 back = planes if action.only_sends else (0, 0)
                 firsts = action.shift - back[0], action.shift - back[1]
         elif isinstance(action, Read | Write) and action.array in FACES:
@@ -262,8 +263,8 @@ def _is_static(action: Read | Write) -> bool:
 
 
 def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
-    """Return two ends of ranges of planes. The action uses planes of updated fields below the first end, and planes of
-    static fields below the second end. If the action does not wait for messages, return None."""
+    """Return two numbers of planes. The action uses planes of updated fields below the first number, and planes of
+    static fields below the second number. If the action does not wait for messages, return None."""
     match action:
         case Copy() | Write() | Check():
             return action.z1, 0

@@ -1,4 +1,4 @@
-"""This module handles the sizes of a plan that the user has given. The tuner chooses all other sizes.
+"""The user can give some sizes of a plan. This module handles these sizes. The tuner chooses all other sizes.
 
     `bt`         The number of time steps of a pass. A run with fewer steps has one pass.
     `by`         The number of rows of a block at level 1.
@@ -47,9 +47,9 @@ class GivenSizes:
         return tried if size is None else (size,)
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
-        """Return the numbers of levels that a pass may have. If passes read a history, the problem determines the
-        number. If the user has given `bt`, return only the number of levels of `bt` steps. If the run has fewer than
-        `bt` steps, return the number of levels of the run. In all other cases, return `tried`."""
+        """Return the possible numbers of levels of a pass. If passes read a history, the problem determines the number.
+        If the user has given `bt`, return one number: the number of levels of `bt` steps. If the run has fewer than
+        `bt` steps, this is the number of levels of the run. In all other cases, return `tried`."""
         if problem.histories:
             return (min(len(problem.updates), problem.levels),)
         return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)

@@ -236,7 +236,7 @@ class _Task:
         return rate_in_thick_slabs(self.problem, self._schemes, machine, self._window_bytes, rates(self.problem))
 
     def seconds(self, machine: Machine, rates: Rates) -> float:
-        """Return the time of the run that the formulas predict, in seconds."""
+        """Return the time in seconds that the formulas predict for the run."""
         rate = self.rate_in_thick_slabs(machine, rates)
         return estimate(self.problem, self._schemes, machine, self._window_bytes, rate)
 
@@ -259,7 +259,7 @@ def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_T
 
 
 def _roughly(way: Way, machine: Machine, limits: Limits, rates: Rates) -> JudgedWay:
-    """Return the way, together with the times of both runs that the formulas predict."""
+    """Return the way, together with the times that the formulas predict for both runs."""
     forward, parts = _tasks(way, machine, limits, rates)
     there = RunCost(forward.seconds(machine, rates), 0)
     back = RunCost(sum(one.seconds(machine, rates) for one in parts), 0)

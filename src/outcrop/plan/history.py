@@ -41,9 +41,9 @@ The recomputed values have the same bits as in the forward run, because the same
 same input. If the memory has room for P planes, k can be sqrt(P / r). The disk then holds 1 / k words for each cell and
 step.
 
-If no adjoint step reads a value, the value is needed only until the lead replaces it. As in the forward run, all values
-of this kind of one field share two rings. One ring has the results of updates with even numbers, and the other ring has
-the results of updates with odd numbers. For example, the adjoint may read only sums of values of u (language/hoist.py).
+If no adjoint step reads a value, the value is needed only until the lead replaces it. As in the forward run, two rings
+are enough for all such values of a field. One ring has the results of updates with even numbers, and the other ring has
+the results of updates with odd numbers. For example, some adjoints read only sums of values of u (language/hoist.py).
 Then all values of u share two rings, and only the sums have long rings.
 
 If the disk has no room for every k-th state, the forward run keeps fewer states. In this case, the adjoint run repeats
@@ -88,8 +88,8 @@ class ForwardCall:
 
 
 class Values:
-    """The values of the forward run that a pass of `steps` steps uses. With recomputation, the pass goes back from
-    state `steps` to state 0. States are counted from the kept state with which the pass begins.
+    """The values of the forward run for a pass of `steps` steps. With recomputation, the pass goes back from state
+    `steps` to state 0. States are counted from the kept state with which the pass begins.
 
     `lead` is the number of levels of the forward run that are computed again. `levels` contains the values that each
     level of the forward run reads and writes. `fields` contains the fields of the listed problem (see `listed`) that
@@ -150,7 +150,7 @@ class Values:
         return number, (self.steps - one.state - step) * self._updates[number] + one.later
 
     def number(self, value: Value) -> int:
-        """Return the number of the field in the listed problem that holds `value`. The value may belong to a static
+        """Return the number of the field in the listed problem that holds `value`. The value can belong to a static
         field."""
         found = self.numbers.get(value)
         return self._statics[self.names[value[0]]] if found is None else found
@@ -346,13 +346,14 @@ def repeated_segments(kept: Iterable[int], segments: int, slots: int) -> int:
 
 
 def _places(segments: int, slots: int) -> Iterator[int]:
-    """Yield the states that a sweep over `segments` segments keeps after its first state, which uses one of the slots.
-    The last state that the sweep keeps is the state of the last segment.
+    """Yield the states that a sweep over `segments` segments keeps, without its first state. The first state also uses
+    one of the slots. The last state is the state of the last segment.
 
     Let G(n, s) be the smallest number of segments that sweeps repeat to go back over n segments with s + 1 slots. The
-    first place m divides the segments: G(n, s) = m + G(n - m, s - 1) + G(m, s). Let t be the smallest number for which
-    the binomial coefficient C(s + t, s) is at least n. Then G(., s) has the slope t at n. So m is best if G(., s) has
-    the slope t - 1 at m, and G(., s - 1) has the slope t at n - m. The function uses the largest m with this property.
+    first yielded state m divides the segments: G(n, s) = m + G(n - m, s - 1) + G(m, s). Let t be the smallest number
+    for which the binomial coefficient C(s + t, s) is at least n. Then G(., s) has the slope t at n. So m is best if
+    G(., s) has the slope t - 1 at m, and G(., s - 1) has the slope t at n - m. The function uses the largest m with
+    this property.
     """
     assert segments == 1 or slots >= 2
     first, left, s = 0, segments, slots - 1

@@ -50,11 +50,11 @@ NARROW_BLOCK_COST = 0.3
 
 @dataclass(frozen=True)
 class StorageRates:
-    """The bandwidths of the storage in bytes per second. For the mixed bandwidth, equal numbers of reads and writes are
-    in progress at the same time. The mixed bandwidth is the sum of the bandwidths of these reads and writes. A flush
-    takes `seconds_flush`. The first write to a part of a new file can be slower than later writes. The reason is that
-    the file system must record that this part is in use. `first_write_bytes_per_second` is the rate of first writes, or
-    None if this rate is unknown."""
+    """The bandwidths of the storage in bytes per second. The mixed bandwidth is the sum of the bandwidths of reads and
+    writes that take place at the same time. The number of reads in progress is then equal to the number of writes. A
+    flush takes `seconds_flush`. The first write to a part of a new file can be slower than later writes. The reason is
+    that the file system must record that this part is in use. `first_write_bytes_per_second` is the rate of first
+    writes, or None if this rate is unknown."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -64,9 +64,9 @@ class StorageRates:
     first_write_bytes_per_second: float | None = None
 
     def shared_by(self, processes: float) -> StorageRates:
-        """Return the rates of one of `processes` processes that use the storage at the same time. The time of a flush
-        does not depend on the number of processes. `processes` can be a fraction, because it is only a divisor of the
-        rates."""
+        """Return the rates for one process if `processes` processes use the storage at the same time. The time of a
+        flush does not depend on the number of processes. `processes` can be a fraction, because it is only a divisor of
+        the rates."""
         first_write = self.first_write_bytes_per_second
         return replace(
             self,
@@ -108,11 +108,11 @@ class Machine:
 
 
 def edge_factor(problem: Problem, sizes: Sizes, diamond: int | None = None) -> float:
-    """Return the factor by which the edges of slabs and blocks of these sizes make updates slower. If `diamond` is
-    given, this value replaces the diamond of `sizes`.
+    """Return the factor by which updates are slower with these sizes, because of the edges of slabs and blocks. If
+    `diamond` is given, this value replaces the diamond of `sizes`.
 
     Let r be the radius of the stencil, and D the diamond. A tile of 2 D levels touches 2 r D planes outside its slab.
-    Near an edge of a block, about 2 r D rows are in tiles that the edge cuts.
+    Each edge of a block cuts tiles with approximately 2 r D rows.
     """
     tile = 2 * problem.skew_z * min(sizes.diamond if diamond is None else diamond, sizes.levels)
     rows = sizes.block_y or problem.shape[1]

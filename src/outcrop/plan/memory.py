@@ -46,7 +46,7 @@ class Ring:
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
     fields. For each kind, `ring_planes` contains the number of slots of a ring, and `copies` contains the number of
-    rings. These two tuples leave out the `resident` rings of static fields and the rings of values of a forward run.
+    rings. These two tuples do not count the `resident` rings of static fields and the rings of values of a forward run.
     For each ring of values of a forward run, `history_planes` contains the number of slots."""
 
     ring_planes: tuple[int, int, int]
@@ -78,7 +78,7 @@ class Window:
             yield Ring(self.ring_planes[1], self.slot_bytes)
 
     def holds(self, other: Window) -> bool:
-        """Return True if this window is large enough for every pass for which the window `other` is large enough."""
+        """Return True if each pass that fits the window `other` also fits this window."""
         return self.slot_bytes >= other.slot_bytes and all(
             have >= need
             for have, need in zip(
@@ -194,8 +194,8 @@ MIN_STAGING = Staging(MIN_SLOTS, PAGE_BYTES)
 
 @dataclass(frozen=True)
 class AcquisitionMemory:
-    """The memory that a plan reserves for sources, receivers and snapshots. This memory is large enough for passes of
-    at most `max_steps` steps."""
+    """The memory that a plan reserves for sources, receivers and snapshots. This memory is large enough for passes with
+    up to `max_steps` steps."""
 
     staging: Staging = Staging()
     point_bytes: int = 0

@@ -1,5 +1,5 @@
 """Choose a place in memory or on storage for each thing. A thing is an array of a user or a field of a run. Each thing
-has several possible places. A place may not have room for all things.
+has several possible places. Some places do not have room for all things.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
@@ -16,9 +16,9 @@ last is the least important:
 3. The fewest bytes of read-only things in the fastest place, then in the second fastest place, and so on. So read-only
    things are in the slowest place that does not delay a step.
 
-The search is exact and depth first. The search skips every branch that cannot become better than the best placement
-found so far. After MAX_BRANCHES branches, the search stops and returns the best placement found so far. In this case,
-`is_best` is false.
+The search is exact and depth first. The search skips every branch that cannot contain a better placement than the best
+placement found so far. After MAX_BRANCHES branches, the search stops and returns the best placement found so far. In
+this case, `is_best` is false.
 
 No stage updates the static fields of a run. These fields have two possible places:
 
@@ -102,8 +102,8 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
     """Return the cost of a placement as a tuple of numbers. The search minimises the cost. The first number is the time
     of a step in nanoseconds. The second number is the time of the transfers of updated things. The other numbers are
-    the bytes of read-only things in each of `places`, with the fastest place first. The first number in which two costs
-    differ decides which cost is lower."""
+    the bytes of read-only things in each of `places`, with the fastest place first. Two costs are compared number by
+    number. The first different number decides which cost is lower."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
     updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)
@@ -234,8 +234,7 @@ def has_no_room(place: str) -> str:
 
 
 def takes_longer(place: str, what: str, seconds: float) -> str:
-    """Return a text for messages. The text says by how many seconds a place makes `what` longer. For example, `what` is
-    "a step"."""
+    """Return a text for messages, such as "disk makes a step 2 s longer". In this example, `what` is "a step"."""
     shown = format_seconds(max(seconds, MIN_SHOWN_SECONDS))
     longer = shown if seconds >= MIN_SHOWN_SECONDS else f"less than {shown}"
     return f"{place} makes {what} {longer} longer"
@@ -254,9 +253,9 @@ EQUALLY_FAST = 1.01
 
 
 def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
-    """Return the possible values of `Sizes.keeps_statics`. A value is possible if the budget is large enough for its
-    window. A rank always reads its static fields again, because a rank does not keep the rows of its neighbours in
-    memory between passes."""
+    """Return the possible values of `Sizes.keeps_statics`. True is possible if the budget is large enough for all
+    planes of all static fields. A rank always reads its static fields again, because a rank does not keep the rows of
+    its neighbours in memory between passes."""
     if problem.is_part:
         return (False,)
     return (False, True) if 0 < problem.statics * problem.grid_bytes <= budget_bytes else (False,)

@@ -15,7 +15,7 @@ from outcrop.plan.problem import Problem
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a plan, which a scheme may choose.
+    """The sizes of a plan. A scheme lists possible sizes.
 
     `levels`               The number of levels of a pass (L): the number of steps (`bt`) times the stages of a step.
     `slab`                 The number of planes of zeta that are updated together (b).
@@ -29,8 +29,8 @@ class Sizes:
                            rows use these tiles. 0 means that tiles divide y.
     `rows_at_once`         The number of rows that the inner loop of a kernel updates together: 1, 2 or 4.
     `prefetch`             True if a kernel prefetches rows that the next planes of its tile need.
-    `columns`              The number of cells of a range of columns, a multiple of 64 bytes. All tiles of a slab are
-                           updated in one range before the next range begins. 0 means whole rows.
+    `columns`              The number of cells of a range of columns. A range has a multiple of 64 bytes. All tiles of a
+                           slab are updated in one range before the next range begins. 0 means whole rows.
     """
 
     levels: int
@@ -70,9 +70,9 @@ class Pass:
 @dataclass(frozen=True)
 class Prediction:
     """The predicted cost of a plan. `seconds` is wall-clock time. Each other time is the time that one kind of work
-    would take alone. `seconds_checksum` is for the checksums of all transferred values. The cores compute them, so the
-    time of the cores is `seconds_update` + `seconds_checksum`, and a little more. `bytes_sent` and `bytes_received`
-    count the rows that a rank sends to its neighbours and receives from them."""
+    would take alone. `seconds_checksum` is for the checksums of all transferred values. The cores compute these
+    checksums, so the time of the cores is `seconds_update` + `seconds_checksum`, and a little more. `bytes_sent` and
+    `bytes_received` count the rows that a rank sends to its neighbours and receives from them."""
 
     seconds: float
     bytes_read: int
@@ -103,7 +103,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Plan(Described):
-    """All decisions of a run that are made before its first transfer."""
+    """All decisions about a run that are made before its first transfer."""
 
     problem: Problem
     scheme: str
@@ -223,9 +223,9 @@ class Scheme:
                         whole grid.
     `reads_histories`   True if passes can read the states of a forward run.
     `has_halos`         True if passes can use rows of neighbours, for grids that are divided among ranks.
-    `shared_levels`     Only for schemes in which ranks share the updates at their cuts, and otherwise None. A function
-                        of the problem of a rank. It returns the maximum number of levels of a pass. These schemes work
-                        only for grids that are divided among ranks.
+    `shared_levels`     A function of the problem of a rank. It returns the maximum number of levels of a pass. Only
+                        schemes in which ranks share the updates at their cuts have this function. These schemes work
+                        only for grids that are divided among ranks. For other schemes, the value is None.
     """
 
     name: str

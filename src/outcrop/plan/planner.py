@@ -32,7 +32,7 @@ class Planned(Described):
     where the update rate comes from: "measured", "cached" (an earlier run has measured the rate), "assumed", or a text
     that names the machine whose file declares the rate. `StorageRates.origin` says where the rates of the storage come
     from. `assumed` contains the reason for each assumed rate: {"updates": ..., "storage": ...}.
-    `axes` contains the names of the axes, if they are not Outcrop's names.
+    `axes` contains the names of the axes if these differ from the names in Outcrop.
     """
 
     problem: Problem
@@ -118,8 +118,8 @@ def best_steps(
     cells_per_second: float,
 ) -> int:
     """Return the number of steps of a pass for a problem that reads a history. The number must be known before the plan
-    is made, because each step of a pass reads another state and therefore has other updates. Formulas give the costs
-    that the function compares."""
+    is made, because each step of a pass reads another state and therefore has other updates. The function compares
+    costs that formulas predict."""
 
     def seconds(steps: int) -> float:
         one = listed(problem, steps)
@@ -152,7 +152,7 @@ def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list
 
 def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", given: GivenSizes = FREE) -> None:
     """Raise BudgetError if no plan fits `budget_bytes`. The message names the smallest sufficient budget. Raises
-    InputError if a rank has too few rows for the given blocks in passes of the given number of steps."""
+    InputError if a rank has too few rows for blocks of `given.by` rows in passes of `given.bt` steps."""
     smallest = smallest_budget_bytes(problem, scheme, given)
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""
@@ -166,7 +166,7 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
             f"{format_bytes(problem.plane_bytes)}{sizes}: at least {_rounded_up_kib(smallest)} KiB are needed{share}"
         )
     if problem.is_part and given.by and given.bt:
-        # The given blocks may be possible only in passes of fewer steps than `given.bt`.
+        # Perhaps the given blocks are possible only in passes of fewer steps than `given.bt`.
         every = schemes_for(problem, scheme, given)
         if not any(True for one in every for _ in one.candidates(problem, budget_bytes)):
             raise InputError(

@@ -34,8 +34,8 @@ def chunk_rows(rows: Sequence[int]) -> int:
 
 
 Groups: TypeAlias = tuple[tuple[int, int, int], ...]
-"""Groups of neighbouring cells along one axis that a cut between ranks must not divide. Each entry has the first cell
-of a box, the cell after the box, and the number of cells of a group in this box."""
+"""Groups of neighbouring cells along one axis. A cut between ranks must not divide a group. Each entry has the first
+cell of a box, the cell after the box, and the number of cells of a group in this box."""
 
 
 def divides(place: int, groups: Groups) -> bool:
@@ -45,7 +45,7 @@ def divides(place: int, groups: Groups) -> bool:
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """The properties of a field that affect a plan.
+    """Those properties of a field that affect a plan.
 
     `is_static`: no stage updates the field. `is_double`: the field has two copies in memory, which are written
     alternately. `has_previous`: the previous value of the field is part of the state. `flips`: after each step, the
@@ -113,12 +113,12 @@ PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
 
 @dataclass(frozen=True)
 class SnapshotDemand:
-    """Describes snapshots that have the same box and the same interval. After every `every` steps, a run keeps a box of
-    `planes` planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. If `initial` is true,
-    the run also keeps the initial values. If `steps` is given, the run keeps boxes only after these steps. `steps` is
-    in ascending order. If a box has means of groups of cells, `mean_cells` is the number of cells whose means are
-    computed. `planes`, `rows` and `row_bytes` are then the numbers of the means. `offset` is less than `every`. The
-    first box is kept after step `offset`, or after step `every` if `offset` is 0."""
+    """Describes snapshots that have the same box and the same interval. After every `every` steps, a run keeps one box
+    for each of `fields` fields. A box has `planes` planes. A plane of the box has `rows` rows of `row_bytes`. If
+    `initial` is true, the run also keeps the initial values. If `steps` is given, the run keeps boxes only after these
+    steps. `steps` is in ascending order. If a box has means of groups of cells, `mean_cells` is the number of cells
+    whose means are computed. `planes`, `rows` and `row_bytes` then describe the means. `offset` is less than `every`.
+    The first box is kept after step `offset`, or after step `every` if `offset` is 0."""
 
     every: int
     fields: int
@@ -135,7 +135,7 @@ class SnapshotDemand:
         return self.planes * self.rows * self.row_bytes
 
     def boxes(self, first_step: int, steps: int) -> int:
-        """Return the number of boxes that are kept in `steps` steps after step `first_step`, counting all fields."""
+        """Return the number of boxes of all fields that are kept in the `steps` steps after step `first_step`."""
         if self.steps is not None:
             first = bisect_right(self.steps, first_step) if first_step else 0
             return self.fields * (bisect_right(self.steps, first_step + steps) - first)
@@ -191,8 +191,8 @@ class Problem:
     `acquisition` describes the memory and transfers of sources, receivers and snapshots. The window does not include
     this memory. `updates` lists the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have
     the same stages. If the problem has history fields, `updates` lists all steps of the longest pass, because different
-    steps read different states. If the history has only every `every`-th state, step j of a pass reads the history if j
-    - `phase` is a multiple of `every`. All other steps have the updates `plain_updates`.
+    steps read different states. The history can have only every `every`-th state. Then step j of a pass reads the
+    history if (j - `phase`) is a multiple of `every`. All other steps have the updates `plain_updates`.
 
     If passes compute steps of a forward run again, `forward` is the problem of the forward run, with the updates of one
     step. Each pass then has `every` steps, and its first `lead` levels belong to steps of the forward run. A step of
@@ -245,8 +245,8 @@ class Problem:
 
     @cached_property
     def lead_planes(self) -> int:
-        """The number of planes by which the first level that uses the state lags behind level 1. The first `lead`
-        levels of a pass belong to a forward run and do not use the state. If `lead` is 0, the number of planes is 0."""
+        """The lag of the first level that uses the state, in planes behind level 1. The first `lead` levels of a pass
+        belong to a forward run and do not use the state. If `lead` is 0, the lag is 0."""
         return self.skew_z * self.lead
 
     @cached_property
@@ -426,8 +426,8 @@ class Problem:
 
     @cached_property
     def computed(self) -> tuple[int, ...]:
-        """The numbers of those fields of a forward run that are written by levels of a pass. These are the recomputed
-        fields, and the fields whose first values are read from the history."""
+        """The numbers of the fields with values of a forward run that levels of a pass compute. These are the
+        recomputed fields, and the fields whose first values are read from the history."""
         return tuple(number for number, one in enumerate(self.fields) if one.history and not one.is_static)
 
     @cached_property

@@ -1,8 +1,8 @@
 """Choose the plans of all ranks of a grid that is divided among ranks. Neighbours must exchange the same planes in the
 same order. So all ranks have the same scheme, the same number of steps in a pass, and the same slabs. The machines,
-memories and update rates of the ranks may differ.
+memories and update rates of the ranks can differ.
 
-The ranks choose together in three steps. Each arrow is a call of `Gather`, which gives the values of all ranks to all
+The ranks choose together in three steps. Each arrow is a call of `Gather`, after which every rank has the values of all
 ranks.
 
     each rank proposes the sizes that are best for itself      ──► the proposals of all ranks, the slowest rank first
@@ -40,7 +40,7 @@ MAX_RANKS_COMPARED = 64
 PROPOSALS_OF_RANK = 3
 """The maximum number of proposals of a rank for each scheme. The proposals differ in the number of steps of a pass."""
 WORTH_PROPOSING = 1.1
-"""A rank proposes only sizes whose time is at most this multiple of the time of its best sizes for the scheme."""
+"""For each scheme, a rank proposes only sizes whose time is at most this factor times the time of its best sizes."""
 PROPOSALS_TRIED = 12
 """The number of proposals that all ranks predict. If none of these proposals fits the memory, the ranks predict more
 proposals."""
@@ -171,7 +171,7 @@ def _proposals_of_scheme(part: Problem, rank: PlannedRank, scheme: str, given: G
         best.setdefault(candidate.sizes.levels // part.stages, candidate)
     most = WORTH_PROPOSING * choice.plan.predicted.seconds
     worth = [(steps, one) for steps, one in best.items() if one.seconds <= most][:PROPOSALS_OF_RANK]
-    # A slab of a plan may have more planes than the grid, but a slab that a user gives may not.
+    # A slab of a plan can have more planes than the grid, but a user cannot give such a slab.
     thickest = part.max_halo_z if part.is_part_z else part.planes
     return [[one.seconds, scheme, steps, min(one.sizes.slab, thickest), one.sizes.block_y] for steps, one in worth]
 
@@ -183,9 +183,9 @@ def is_moved(problem: Problem, scheme: Scheme) -> bool:
 
 def _as_balanced(part: Problem) -> Problem:
     """Return the problem of a rank with neighbours at both sides and the same number of rows as `part`. After the cut
-    is moved, the first and the last rank have about the same number of updates as this rank. The number of levels L is
-    limited, because the lowest rank gives away r(L+1)/2 rows, where r is the radius. The lowest rank must keep at least
-    2rL rows."""
+    is moved, the first and the last rank have approximately the same number of updates as this rank. The number of
+    levels L is limited, because the lowest rank gives away r(L+1)/2 rows, where r is the radius. The lowest rank must
+    keep at least 2rL rows."""
     least = 2 * part.radius_y * part.stages
     rows = max(least, (8 * part.max_halo - 4 * part.radius_y) // 10)
     return replace(part, sides=(part.sides[0], ("neighbour", "neighbour"), part.sides[2]), max_halo=rows)
@@ -299,9 +299,9 @@ def choose_ranks(
     given: GivenSizes = FREE,
     parts_z: int = 1,
 ) -> ChosenRanks:
-    """Choose the cut of a grid and the plans of `ranks` ranks with equal machines. The predicted time of the ranks is
-    the shortest of all choices. The planes are divided into `parts_z` parts. Each rank has `budget_bytes` of memory.
-    `update_rate` returns the update rates for the problem of a rank.
+    """Choose the cut of a grid and the plans of `ranks` ranks with equal machines. This choice has the shortest
+    predicted time. The planes are divided into `parts_z` parts. Each rank has `budget_bytes` of memory. `update_rate`
+    returns the update rates for the problem of a rank.
 
     Raises InputError if a rank would have too few rows, for an unknown scheme and for impossible sizes. Raises
     BudgetError if the budget of a rank is too small. Both messages name possible values.

@@ -99,7 +99,7 @@ class RankTimeline:
         return int(self.end.argmax())
 
     def shares(self) -> dict[str, float]:
-        """Return how the time of all ranks is divided. There are shares for useful updates, for updates of rows of
+        """Return the shares of the time of all ranks. There are shares for useful updates, for updates of rows of
         neighbours, for each kind of waiting, and for the time after a rank has finished. The sum of all shares is 1."""
         whole = self.seconds * len(self.end)
         times = {"faces": self.faces, "disk": self.disk, "commit": self.commit, "finished": self.seconds - self.end}
@@ -124,11 +124,11 @@ class _Events:
     """The events of one pass of all ranks. Each attribute has the shape (events, ranks).
 
     Before event e, a rank begins to read `read` bytes, to write `written` bytes, and to send `sent[side]` bytes to the
-    neighbour at each side. The event begins when `needed` bytes of all reads have arrived, and when the messages that
-    were begun before or at event `faces_of[e]` have arrived. If `faces_of[e]` is -1, the event waits for no messages.
-    Ranks can have different values of `faces_of[e]`.
+    neighbour at each side. The event begins when two conditions are true: `needed` bytes of all reads have arrived, and
+    all messages that began at event `faces_of[e]` or earlier have arrived. If `faces_of[e]` is -1, the event waits for
+    no messages. Ranks can have different values of `faces_of[e]`.
 
-    With split tiling, the lowest and the highest rank lack some events of the other ranks. Ranks may also have
+    With split tiling, the lowest and the highest rank lack some events of the other ranks. Ranks can also have
     different numbers of blocks. An event without work replaces each missing event."""
 
     def __init__(self, works: Sequence[PassWork], kinds: NDArray[np.intp]) -> None:
@@ -358,7 +358,7 @@ class _Disk:
 
     def go_on(self, seconds: Numbers) -> None:
         """Transfer for the given seconds. Reads and writes share the disk until all reads or all writes are complete.
-        Then the other kind uses the whole bandwidth."""
+        After that, the remaining transfers use the whole bandwidth."""
         each = self._rates.mixed_bytes_per_second / 2
         both = np.minimum(seconds, np.minimum(self._read, self._written) / each)
         alone = seconds - both

@@ -21,7 +21,7 @@ Passes of all ranks have the same numbers of levels and the same slabs, so that 
 the same order.
 
 If all ranks share a directory, the parts are one Zarr array, and each part is a chunk of this array. All chunks have
-the same number of rows. Therefore all parts have the same number of rows, but the last part may have fewer rows
+the same number of rows. Therefore all parts have the same number of rows, but the last part can have fewer rows
 (`cut_rows`). If the last part has fewer rows, rows of zeros follow it on disk, so that its planes are complete chunks.
 
 Coarse snapshots have means of groups of cells. A cut never divides such a group, so each rank computes its means
@@ -59,9 +59,9 @@ CHUNK_SHARE = 32
 
 
 def rows_needed(problem: Problem, steps: int = 1, scheme: Scheme | None = None) -> int:
-    """Return the minimum number of rows of a rank for passes of `steps` steps, if the grid is divided among ranks. A
-    scheme in which ranks share the updates at their cuts needs twice as many rows as a scheme with halos. If `scheme`
-    is None, return the number for halos."""
+    """If the grid is divided among ranks, a rank needs a minimum number of rows. Return this number for passes of
+    `steps` steps. A scheme in which ranks share the updates at their cuts needs twice as many rows as a scheme with
+    halos. If `scheme` is None, return the number for halos."""
     cuts = 1 if scheme is None or scheme.shared_levels is None else 2
     return max(1, cuts * problem.radius_y * problem.stages * steps)
 
@@ -122,7 +122,8 @@ def _cut_beside(groups: Groups, count: int, parts: int, unit: int, least: int, w
 
 
 def _closest(wanted: float, unit: int, count: int, groups: Groups) -> int:
-    """Return the multiple of `unit` that divides no group and is closest to `wanted`. Return 0 if there is none."""
+    """Return the place closest to `wanted` that is a multiple of `unit` and not inside a group. Return 0 if there is
+    none."""
     middle = round(wanted / unit) * unit
     near = (one for distance in range(0, count, unit) for one in (middle - distance, middle + distance))
     return next((one for one in near if 0 < one < count and not divides(one, groups)), 0)
@@ -130,7 +131,7 @@ def _closest(wanted: float, unit: int, count: int, groups: Groups) -> int:
 
 def _cut_from_below(groups: Groups, count: int, parts: int, size: int) -> Cut | None:
     """Return a cut whose parts have at least `size` rows each. Each part except the last part has as few rows as
-    possible. Therefore None means that there is no such cut."""
+    possible. So if the function returns None, no such cut exists."""
     found = [0]
     for _ in range(parts - 1):
         places = range(found[-1] + size, count)
@@ -139,9 +140,9 @@ def _cut_from_below(groups: Groups, count: int, parts: int, size: int) -> Cut | 
 
 
 def _cut_for_chunks(ny: int, ranks: int, group: int, least: int, groups: Groups) -> Cut | None:
-    """Return a cut in which all parts are equal, except the last part, which may be shorter. Return None if no such cut
-    is good enough. The rank with the most rows is the slowest rank. So parts may have more rows than necessary only if
-    the additional rows need less time than direct I/O saves."""
+    """Return a cut in which all parts are equal, except the last part, which can be shorter. The rank with the most
+    rows is the slowest rank. So a cut with larger parts than necessary is good enough only if the additional rows need
+    less time than direct I/O saves. Return None if no cut is good enough."""
     even = -(-ny // ranks)
     for unit in (group, 1):
         for rows in range(min(round_up(even, unit), ny), even + even // CHUNK_SHARE + 1, unit):
@@ -215,12 +216,12 @@ def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut
     """Return a cut that gives all ranks equal work in passes of `levels` levels. The parts of `cut` must have
     equal numbers of rows.
 
-    If ranks share updates, each rank also updates rows of its upper neighbour. With the radius r and L levels, these
-    are r(L+1)/2 rows, on average over the levels. A rank with two neighbours therefore takes over as many updates as it
+    If ranks share updates, each rank also updates rows of its upper neighbour. With the radius r and L levels, the
+    average over the levels is r(L+1)/2 rows. A rank with two neighbours therefore takes over as many updates as it
     gives away. If y is not periodic, the lowest rank only takes over updates, and the highest rank only gives updates
-    away. So all cuts between ranks are moved down by r(L+1)/2 rows. This number is rounded to a multiple of a group of
-    rows. If a cut would then divide a group of cells of a snapshot, the cut is moved by another number of rows. If
-    ranks do not share updates, return `cut`."""
+    away. So all cuts between ranks are moved down by r(L+1)/2 rows. This number is rounded to whole groups of rows. If
+    a cut would then divide a group of cells of a snapshot, the cut is moved by another number of rows. If ranks do not
+    share updates, return `cut`."""
     if scheme.shared_levels is None or problem.periodic[1] or len(cut) == 2:
         return cut
     unit = problem.row_group if all(place % problem.row_group == 0 for place in cut[1:-1]) else 1
@@ -387,8 +388,8 @@ class _Exchanges:
     def require_received(
         self, sender: tuple[Plan, Pass], receiver: tuple[Plan, Pass], side: int, ranks: tuple[int, int]
     ) -> None:
-        """Raise IllegalPlan if the receiver does not receive exactly the messages that its neighbour, the sender, sends
-        at the sender's side `side`. `ranks` are the numbers of the sender and of the receiver."""
+        """Raise IllegalPlan unless the sender sends exactly the messages that the receiver receives. The receiver is
+        the neighbour of the sender at the side `side`. `ranks` are the numbers of the sender and of the receiver."""
         sent: list[Message | None] = [*self._of(*sender, SEND + side), None]
         received: list[Message | None] = [*self._of(*receiver, RECEIVE + (side ^ 1)), None]
         if sent != received:

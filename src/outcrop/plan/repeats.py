@@ -142,8 +142,8 @@ class Repeats:
 
 
 def _end_of_period(actions: Sequence[Action], index: int) -> int:
-    """Return the number of the Update that follows the Update number `index`. If an action that ends a series comes
-    before this Update, return the number of the action that ends the series."""
+    """Return the number of the Update that follows the Update number `index`. If an earlier action ends the series,
+    return the number of this action."""
     end = index + 1
     while end < len(actions) and isinstance(actions[end], Read | Copy | Write | Check):
         end += 1

@@ -9,10 +9,10 @@ open from the copy of its first row to the copy of its last row. After the last 
     slots           |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |    ▒ open   █ written
 
 Each write takes some time in addition to the time for its bytes, so slots should be large. But many slots are open at
-the same time, in each plane of a slab and at each level that a snapshot keeps. If the staging has fewer slots than must
-be open at the same time, incomplete slots are written in many short pieces. So `fit_staging` chooses the largest size
-of slots with which all open slots fit into the staging. A slot can be larger than a plane of the box. But if a plan
-divides planes into blocks, each block needs at least one write for each plane, so the writes are shorter.
+the same time, in each plane of a slab and at each level that a snapshot keeps. If the open slots do not all fit into
+the staging, incomplete slots are written in many short pieces. So `fit_staging` chooses the largest size of slots with
+which all open slots fit into the staging. A slot can be larger than a plane of the box. But if a plan divides planes
+into blocks, each block needs at least one write for each plane, so the writes are shorter.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class SnapshotWrites:
     writes.
 
     `late` is a fraction from 0 to 1: the part of the bytes whose slots are complete only at the end of a slab.
-    `waiting_bytes` is the memory for complete slots that wait to be written. If complete slots need more memory,
-    updates wait. `mean_cells` is the number of cells whose means are computed.
+    `waiting_bytes` is the memory for complete slots that wait to be written. If the complete slots need more memory
+    than this, updates wait. `mean_cells` is the number of cells whose means are computed.
     """
 
     bytes: int = 0
@@ -129,13 +129,13 @@ def _open_slots_of_box(problem: Problem, sizes: Sizes, one: SnapshotDemand, slot
 
 
 def _longest_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
-    """Return the length in bytes of the contiguous part of a box that one block computes."""
+    """One block computes a contiguous part of a box. Return the length of this part in bytes."""
     part = _part_bytes(problem, sizes, one)
     return part if part < one.rows * one.row_bytes else one.box_bytes
 
 
 def _part_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
-    """Return the number of bytes of a plane of a box that belong to one block."""
+    """For one plane of a box, return the number of bytes that belong to one block."""
     return min(one.rows, sizes.block_y or one.rows) * one.row_bytes
 
 

@@ -56,8 +56,8 @@ class Stairs:
         return self._radius * level, max(self.end(field, level) for field in self.fields(level))
 
     def end(self, field: int, level: int) -> int:
-        """The neighbour needs a range of rows of a field, with the values that `level` has written. Return the end of
-        this range."""
+        """Return the end of a range of rows of a field. The neighbour needs these rows, with the values that `level`
+        has written."""
         if (field, level) not in self._ends:
             one, radius, levels = self._problem.fields[field], self._radius, self._levels
             following, after = self._next_writes(field, level)
@@ -83,7 +83,7 @@ class Stairs:
         return max(problem.first_plane, zeta0 - back), min(problem.end_plane, zeta1 - back)
 
     def _next_writes(self, field: int, level: int) -> tuple[int, int]:
-        """Return the next two levels after `level` that write a field. The two levels may lie after the last level of
+        """Return the next two levels after `level` that write a field. The two levels can lie after the last level of
         the pass."""
         updates = self._problem.updates
         writes = (one for one in count(level + 1) if field in updates[(one - 1) % len(updates)].targets)

@@ -57,7 +57,7 @@ tilings are measured."""
 COLUMN_BYTES = 4096
 """The size of a range of columns, if rows are divided."""
 MIN_ROW_BYTES = 4 * COLUMN_BYTES
-"""The minimum size of rows that may be divided. Shorter rows are never faster in ranges (docs/decisions.md)."""
+"""The minimum size of rows that can be divided. Shorter rows are never faster in ranges (docs/decisions.md)."""
 COLUMN_DIAMONDS = (6, 8)
 """The half heights of diamonds that are measured with ranges of columns."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
@@ -102,7 +102,7 @@ def tune(
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
     """Choose the plan with the lowest cost. Return this plan and the other candidates, or None if no window fits the
-    budget. The budget does not include the memory of `acquisition`. The acquisition may limit the number of steps of a
+    budget. The budget does not include the memory of `acquisition`. The acquisition can limit the number of steps of a
     pass. If the window does not need the whole budget, snapshots use the remaining memory for a larger staging.
     """
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
@@ -217,9 +217,9 @@ class _Ranking:
         """Yield each candidate with the seconds that the formulas predict. The fastest candidate comes first. If
         `every` is given, yield only these candidates.
 
-        The cost of snapshots takes long to compute. So the function computes this cost only for candidates that may be
-        the next to be yielded. A candidate may be the next if its cost without snapshots is less than the lowest known
-        cost with snapshots."""
+        The computation of the cost of snapshots takes a long time. So the function computes this cost only for
+        candidates that can be yielded next. A candidate can be yielded next if its cost without snapshots is less than
+        the lowest known cost with snapshots."""
         listed = self.every if every is None else every
 
         def key(seconds: float, place: int) -> tuple[float, int, int]:
@@ -239,8 +239,8 @@ class _Ranking:
         yield from ((seconds, listed[place]) for seconds, _, place in waiting)
 
     def worth_building(self, rate: UpdateRate) -> list[_Listed]:
-        """Return the best candidates. Also return the best of the candidates whose kind (`_kind`) none of these has,
-        because the formulas are not exact enough to exclude a kind."""
+        """Return the best candidates. If these candidates do not have all kinds (`_kind`), also return the best
+        candidate of the missing kinds. The reason is that the formulas are not exact enough to exclude a kind."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
@@ -318,7 +318,7 @@ def build(
 ) -> Plan:
     """Return the plan for the given sizes. The passes of the plan have `sizes.levels` levels. The last pass is shorter
     if the number of levels of the run is not a multiple of `sizes.levels`. If ranks share updates, a pass must end at
-    each snapshot, so some passes may be shorter. `budget_bytes` is the memory for the window, and for the part of the
+    each snapshot, so some passes can be shorter. `budget_bytes` is the memory for the window, and for the part of the
     staging that exceeds the smallest staging."""
     window, passes = _passes(problem, scheme, sizes)
     acquisition = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
@@ -366,8 +366,8 @@ def without_statics(one: Pass) -> Pass:
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
-    """Return the largest number of planes of a slab with which a pass of `levels` levels fits `window`. The number is
-    at most `sizes.slab`. The number can be smaller than `sizes.slab`, because a pass with fewer levels may need a
+    """Return the number of planes of the thickest slab with which a pass of `levels` levels fits `window`. The number
+    is at most `sizes.slab`. The number can be smaller than `sizes.slab`, because a pass with fewer levels can need a
     longer ring.
 
     All ranks need the same slab. If the planes are divided among ranks, parts can have different numbers of planes, and
@@ -397,12 +397,12 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     """Yield copies of `sizes`: one copy for each cache tiling that is worth a measurement. The most promising tiling
     comes first.
 
-    With the radius r, the working set of a diamond of half height D is about 4 r^2 D^2 rows. If planes have few rows,
-    the working set of a tile is about 2 r D planes. The working set should fit into the second-level cache, or at least
-    into a thread's share of the last-level cache. Long rows are tried whole and in ranges of columns. Threads are idle
-    if diamonds are higher than the number of levels, or wider than a thread's share of the rows. Threads are also idle
-    if there are fewer bands than threads. For stencils with many fields, the best working set may be larger than these
-    rules allow. So at least TILINGS tilings are tried.
+    With the radius r, the working set of a diamond of half height D is approximately 4 r^2 D^2 rows. If planes have few
+    rows, the working set of a tile is approximately 2 r D planes. The working set should fit into the second-level
+    cache, or at least into a thread's share of the last-level cache. Long rows are tried whole and in ranges of
+    columns. Threads are idle if diamonds are higher than the number of levels, or wider than a thread's share of the
+    rows. Threads are also idle if there are fewer bands than threads. For stencils with many fields, the best working
+    set can be larger than these rules allow. So at least TILINGS tilings are tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
@@ -422,7 +422,8 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     larger = useful[len(fitting) :][: max(0, TILINGS - len(fitting))]
     for diamond in (*reversed(fitting[-TILINGS:]), *larger):
         yield with_tiles(problem, sizes, diamond, machine.threads)
-    # Long rows are divided, too. Then larger diamonds fit into the cache.
+    # Tilings with ranges of columns are also tried for long rows. In a range of columns, larger diamonds fit into the
+    # cache.
     if _may_divide_rows(problem, sizes):
         divided = replace(sizes, columns=COLUMN_BYTES // problem.item_bytes)
         for diamond in COLUMN_DIAMONDS:
@@ -431,11 +432,11 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
 
 
 def _may_divide_rows(problem: Problem, sizes: Sizes) -> bool:
-    """Return True if ranges of columns may be faster than whole rows.
+    """Return True if ranges of columns can be faster than whole rows.
 
     Rows are not divided if the run writes snapshots or a history. The rows of snapshots would arrive in parts, so many
-    short writes would be necessary, and parts of rows would wait in memory that no plan includes. Rows are also not
-    divided if blocks have bounds in x, because the core then ignores the ranges."""
+    short writes would be necessary. In addition, parts of rows would wait in memory that no plan counts. Rows are also
+    not divided if blocks have bounds in x, because the core then ignores the ranges."""
     is_allowed = problem.skew_x > 0 and not problem.acquisition.snapshots and not sizes.block_x
     return is_allowed and problem.pitch_bytes >= MIN_ROW_BYTES
 
@@ -452,7 +453,7 @@ def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
 
 
 def _rows_at_once(problem: Problem) -> Sequence[int]:
-    """Return the numbers of rows that the inner loop of a kernel may update together. On a periodic streaming axis,
+    """Return the numbers of rows that the inner loop of a kernel can update together. On a periodic streaming axis,
     each call of a kernel updates only one plane. Loops over 4 rows exist only for stencils of three axes and radius
     1."""
     if problem.periodic[0] or problem.radii[0] == 0:

@@ -1,19 +1,18 @@
 """This module proves that a plan is legal. The proof takes place before the first transfer and does not need the values
 of the cells.
 
-The proof performs the actions of a pass one by one. The proof records the level that wrote each cell, in each ring of
-the window and in each array on disk. The proof stores levels for whole ranges of planes, rows and columns
-(contents.py). In the proof, each action is complete before the next action begins. In the executor, a transfer may
-still be in progress when the next action begins. The proof is still valid, because the executor never performs two
-operations on the same slot at the same time. Each transfer or update of a slot waits for the earlier operations on this
-slot.
+The proof performs the actions of a pass one by one. For each ring of the window and each array on disk, the proof
+records which level wrote each cell. The proof stores levels for whole ranges of planes, rows and columns (contents.py).
+In the proof, each action is complete before the next action begins. In the executor, a transfer can still be in
+progress when the next action begins. The proof is still valid, because the executor never performs two operations on
+the same slot at the same time. Each transfer or update of a slot waits for the earlier operations on this slot.
 
 The proof performs an update level by level, and updates all planes of a level together. The executor updates planes in
 the order of zeta. The two orders have the same effect, because a level reads planes at a distance of at most one skew.
-When a level is updated at some zeta, the executor has written the planes that the level reads at the same zeta or
-earlier. The executor overwrites these planes at the same zeta or later. Two fields are of one kind if their properties
-are equal and the same stages update both fields (`one_of_each`). All fields of one kind always have the same levels, so
-the proof considers only one field of each kind.
+Assume that the executor updates a level at some zeta. The planes that the level reads were written at the same zeta or
+earlier. They are overwritten at the same zeta or later. Two fields are of one kind if their properties are equal and
+the same stages update both fields (`one_of_each`). All fields of one kind always have the same levels, so the proof
+considers only one field of each kind.
 
 If the grid is divided among ranks, the proof is for one rank. The proof assumes that each received row has the level
 that the Read names. The proof checks that each sent row has the level that the Write names. The module ranks.py proves
@@ -206,7 +205,7 @@ class Proof:
         # the target whose checksum has been written.
         self.written = Runs(nothing)
         self.sealed = Runs(False)
-        # the planes that a block has read only to send, and whose checksums are not compared yet
+        # the planes that a block has read only to send them, and whose checksums are not compared yet
         self.unchecked = {"source": Runs(False), "statics": Runs(False)}
         self.committed = False
         self._perform = {
@@ -394,7 +393,7 @@ class Proof:
                 self._update_level(level, z0, z1, part)
                 if is_same and level % cycle == 0:
                     now = self._contents_around(z0, z1)
-                    # If two successive cycles have the same effect, all later cycles have the same effect, too.
+                    # If two successive cycles have the same effect, all later cycles also have this effect.
                     if before is not None and _raised(before, cycle) == now:
                         times = (last - 1 - level) // cycle
                         for ring, runs in _raised(now, times * cycle).items():
@@ -503,7 +502,7 @@ class Proof:
         self._sum(self.source_sums if is_source else self.target_sums, z0, z1, span, self.whole)
 
     def _check_sent(self, action: Check) -> None:
-        """Perform a Check of planes that a block has read only to send."""
+        """Perform a Check of planes that a block has read only to send them."""
         require(action.array in self.unchecked and self.parts.span(action.area) == self.whole, "a part of a plane")
         arrays = [(field, 0, 0) for field in self.statics]
         if action.array == "source":
@@ -537,7 +536,7 @@ class Proof:
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
         """Raise IllegalPlan if the static fields are not in the window. When the checksum of the source is computed,
-        the checksums of static fields are computed, too. So the static fields must be in the window at this time."""
+        the checksums of static fields are also computed. So the static fields must be in the window at this time."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self.there(field, z0, z1):
@@ -554,7 +553,7 @@ class Proof:
                 summed.put(first, end, done.filled(part, RIM))
 
     def _own(self, own: Rectangle) -> PlaneSpan:
-        """Return the cells of a plane for which the block computes checksums."""
+        """Return the cells of a plane whose checksums the block computes."""
         whole = self.problem.whole_plane
         y0, x0 = max(0, min(own.y0, whole.y1)), max(0, min(own.x0, whole.x1))
         return self.parts.span(Rectangle(y0, max(y0, min(own.y1, whole.y1)), x0, max(x0, min(own.x1, whole.x1))))
@@ -568,7 +567,7 @@ class Proof:
 
     def _require_stored(self, action: Read | Write | Check) -> None:
         """Raise IllegalPlan if the arrays on disk do not have all planes of an action. An action that exchanges rows
-        with neighbours may also have planes that the arrays do not have."""
+        with neighbours can also have planes that the arrays do not have."""
         self._require_planes(action.z0, action.z1)
         is_stored = action.z0 >= 0 and action.z1 <= self.problem.planes
         require(is_stored or action.array in FACES, f"planes outside 0 .. {self.problem.planes - 1}")

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from outcrop.run.simulation import Simulation
 
 SOURCES = "source"
-"""The word in the argument `wrt` that means the values of all sources."""
+"""In the argument `wrt`, this word means the values of all sources."""
 
 MAX_RESIDUAL_BYTES = 256 << 20
 """The maximum size of the residuals of the snapshots of one field, in bytes. The residuals have a value for each cell
@@ -254,8 +254,9 @@ def find_place(
     simulation: Simulation, directory: str | os.PathLike[str] | None, force: object, resume: object
 ) -> tuple[Path, bool]:
     """Return the directory of the adjoint run, and True if an adjoint run in this directory is continued. Raises
-    InputError if the directory overlaps a directory of the forward run. Also raises InputError if the directory exists,
-    and `resume` and `force` are both False, or if `resume` is True and the directory holds the adjoint of another run.
+    InputError if the directory overlaps a directory of the forward run. Also raises InputError if the directory exists
+    and both `resume` and `force` are False. With `resume`, raises InputError if the directory holds the adjoint of
+    another run.
     """
     run = simulation.directory
     if directory is None and is_block_device(run):
@@ -441,8 +442,9 @@ def require_small(name: str, entry: SnapshotsEntry, steps: int) -> None:
 
 
 def _snapshot_residuals(entry: SnapshotsEntry, field: str, name: str, values: Any, steps: int) -> list[Residuals]:
-    """Return the residuals `values` of snapshots, of shape (times, nz, ny, nx), as residuals of receivers. Each cell of
-    the box is a point with one corner. Raises InputError for wrong values and for boxes that are too large.
+    """Convert residuals of snapshots to residuals of receivers. `values` has the residuals of the snapshots, and has
+    the shape (times, nz, ny, nx). Each cell of the box becomes a point with one corner. Raises InputError for wrong
+    values and for boxes that are too large.
 
     Snapshots of steps k > 0 become receivers that record after each step. The residuals of the snapshot of step k are
     in row k - 1. The snapshot of step 0 becomes receivers that record before each step. The residuals of the snapshot
@@ -546,9 +548,9 @@ def _edges(forward: Forward, axis: int) -> PlaneSource:
 def _last_adjoint(
     forward: Forward, adjoint: Adjoint, name: str, seed: PlaneSource | None, rows: Sequence[Residuals],
 ) -> PlaneSource:  # fmt: skip
-    """Return a function that computes planes of the adjoint of a field after the last step of the forward run. This
-    adjoint is the sum of two parts: the given derivative with respect to the last state, and the residuals of the last
-    step. In the rim, the adjoint is 0."""
+    """Return a function that computes planes of the adjoint of a field. The adjoint is for the time after the last step
+    of the forward run. It is the sum of two parts: the given derivative with respect to the last state, and the
+    residuals of the last step. In the rim, the adjoint is 0."""
     manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells
     nz, ny, nx = manifest.layout.shape
     pad_z = inside(manifest.padding, 0)[0]

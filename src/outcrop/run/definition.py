@@ -257,11 +257,11 @@ def with_computed_rows(problem: Problem, stencil: Stencil, terms: Terms) -> Prob
 
 
 def _without_rims(problem: Problem, stencil: Stencil) -> Problem:
-    """Return the problem without the older values of fields that no stage loads, such as hoisted values
-    (language/hoist.py). Usually, a stage copies the rim of a field from the older values of this field. But if no stage
-    loads the field, the values in its rim have no effect. Therefore a pass need not keep the older values of this
-    field. Instead, the pass reads the older values of another field, the companion (plan/history.py). A field without a
-    companion keeps its older values."""
+    """Some fields are loaded by no stage, such as hoisted values (language/hoist.py). Return the problem without the
+    older values of these fields. Usually, a stage copies the rim of a field from the older values of this field. But if
+    no stage loads the field, the values in its rim have no effect. Therefore a pass need not keep the older values of
+    this field. Instead, the pass reads the older values of another field, the companion (plan/history.py). A field
+    without a companion keeps its older values."""
     loaded = {load.field for stage in stencil.stages for load in stage.program.loads}
     alone = {
         field
@@ -358,7 +358,7 @@ def _require_own_spacing(
 ) -> None:
     """Raise InputError when a built-in stencil uses its default distance between cells, but `spacing` is different from
     this distance. A distance that the user has given is not compared with `spacing`, because the distance and `spacing`
-    may have different units."""
+    can have different units."""
     defaults = {one.name: one.default for one in stencil.parameters}
     for axis, step in zip(NAMES[stencil.ndim], spacing, strict=True):
         name = "h" if "h" in defaults else f"d{axis}"
@@ -522,8 +522,8 @@ def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
 
 
 def _is_computed(forward: Stencil, one: StateField) -> bool:
-    """Return True if a pass that computes steps again has, at each of its steps, the values that the field `one` gets
-    from the forward run."""
+    """A pass computes steps of the forward run again, and the field `one` gets values from these steps. Return True if
+    the pass has these values at each of its steps."""
     number = [field.name for field in forward.fields].index(one.field)
     updates = sum(number in stage.targets for stage in forward.stages)
     oldest = -1 if forward.storage[number].history == 2 else 0
@@ -540,8 +540,8 @@ def _are_kept(stencil: Stencil, states: StatesEntry) -> bool:
 
 
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
-    """For arrays that have no values yet, return functions that return planes of `.data` of Devito's functions. The
-    result maps the name of each array to such a function.
+    """Arrays without values get their initial values from `.data` of Devito's functions. Return a mapping from the
+    names of these arrays to functions. Each of these functions returns planes of an array.
 
     If the user has assigned values to a field, `.data` of the field's function is ignored, including the previous
     values in `.data`. A function of Devito has one array for each point in time. Raises InputError when the arrays of a
@@ -552,8 +552,8 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
     assigned = {manifest.entry(name).field for name in filled}
     found = {}
     for name in lowered.state_names:
-        # The values of a computed field come from `.data`. These values would contradict values that the user has
-        # assigned.
+        # The values of a computed field come from `.data` of some functions. If the user has assigned values to one of
+        # these functions, the computed values would contradict the assigned values.
         sources = lowered.computed[name].functions if name in lowered.computed else ()
         if assigned.isdisjoint({manifest.entry(name).field, *sources}):
             found[name] = lowered.planes(name)
@@ -561,15 +561,15 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
 
 
 def require_unchanged(lowered: Lowered | None) -> None:
-    """Raise InputError when Constants, sources or coordinates of Devito have changed since the simulation was made, or
-    when a Function has changed that no equation changes."""
+    """Raise InputError when Constants, sources or coordinates of Devito have changed since the simulation was made.
+    Also raise InputError when a Function that no equation updates has changed."""
     if lowered is not None and (name := lowered.read_values.changed()):
         raise InputError(f"{name} was changed after the Simulation was made; make the Simulation after the change")
     require_same_fields(lowered)
 
 
 def require_same_fields(lowered: Lowered | None) -> None:
-    """Raise InputError when a Function that no equation changes has other values than at the first step."""
+    """Raise InputError when a Function that no equation updates has other values than at the first step."""
     if lowered is not None and (name := lowered.read_values.changed_field()):
         raise InputError(
             f"{name}.data was changed after the first step, but a run keeps the values with which it began; make a new "

@@ -100,8 +100,8 @@ class Scalars:
 
     def of_steps(self, first: int, count: int) -> bytes:
         """Return the scalars of `count` steps from step `first` on. Without signals, all steps have the same scalars,
-        and the result contains these scalars only once. After its last value, a signal is 0. Measurements need such
-        values, because they may run more steps than the simulation has."""
+        and the result contains these scalars only once. A signal is 0 after its last value. Measurements need these
+        zeros, because a measurement can have more steps than the simulation."""
         rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
         rows[:, : len(self._parameters)] = self._parameters
         rows[:, self._count - len(self._whole) :] = self._whole
@@ -134,8 +134,8 @@ def translated(plan: Plan) -> list[_core.Pass]:
 
 @dataclass(frozen=True)
 class Prepared(Planned):
-    """A plan for this machine with its kernel, its scalars and the layout of its threads. The plan was made with update
-    rates that were multiplied by `updates_factor`. The key of this factor in the cache is `updates_key`
+    """A plan for this machine with its kernel, its scalars and the layout of its threads. The plan uses update rates
+    that were multiplied by `updates_factor`. `updates_key` is the key of this factor in the cache
     (tiers/measure.py)."""
 
     kernel: Kernel
@@ -158,11 +158,11 @@ class Prepared(Planned):
 
 @dataclass(frozen=True)
 class Seeds:
-    """The seeds of the seals of a pass (core/outcrop/storage/checksums.hpp), in the order of the `Engine`'s arrays.
+    """The seeds for the seals of one pass (core/outcrop/storage/checksums.hpp), in the order of the `Engine`'s arrays.
 
-    The seeds `sources` are for the copies that the pass reads. The seeds `targets` are for the copies that the pass
-    writes. The seeds `statics` are for the arrays that are only read. Each seed is below 2**32. If the tuples are
-    empty, all seeds are 0."""
+    `sources` has the seeds of the copies that the pass reads. `targets` has the seeds of the copies that the pass
+    writes. `statics` has the seeds of the arrays that are only read. Each seed is below 2**32. If the tuples are empty,
+    all seeds are 0."""
 
     sources: tuple[int, ...] = ()
     targets: tuple[int, ...] = ()
@@ -253,8 +253,8 @@ more of the recomputed values would stay in the caches than in a run."""
 
 
 class CallLists:
-    """The kernel calls of the passes of a run. The run may read states of a forward run. `problem` contains the updates
-    of one step, and `kernel` is the compiled `stencil`."""
+    """The kernel calls for the passes of a run, which can be an adjoint run that reads states of its forward run.
+    `problem` contains the updates of one step, and `kernel` is the compiled `stencil`."""
 
     def __init__(self, stencil: Stencil, states: StatesEntry | None, problem: Problem, kernel: Kernel) -> None:
         self._problem, self._calls = problem, kernel.calls
@@ -263,8 +263,8 @@ class CallLists:
         self._again: Sequence[ForwardCall] = ()
         sides = Boundary(*problem.kernel_sides)  # type: ignore[arg-type]
         if states and states.every > 1 and (plain := without_updates(stencil, states.sums)):
-            # These are the calls of an even step and of an odd step that read no states. Their field numbers are the
-            # numbers in `stencil`.
+            # `self._plain` has the calls for steps that read no states: those of an even step, and those of an odd
+            # step. These calls use the numbers that the fields have in `stencil`.
             numbers = [stencil.fields.index(one) for one in plain.fields]
             for address, *copies in compile_kernel(plain, problem.dtype, boundary=sides).calls:
                 read, written = (tuple((numbers[field], copy) for field, copy in one) for one in copies)
@@ -279,8 +279,9 @@ class CallLists:
         return listed_calls(self._problem, self._calls, self._plain, steps, self._again)
 
     def of_meter(self) -> tuple[Problem, Calls]:
-        """Return the problem and the calls with which update rates are measured. This problem has few steps but the
-        same pattern of updates as a pass. A long pass would need a ring for each of its many states."""
+        """Return the problem and the calls with which update rates are measured. This problem has the same pattern of
+        updates as a pass, but only few steps. The reason is that each state of a pass needs a ring, and a long pass has
+        many states."""
         problem = self._problem
         if not problem.histories:
             return problem, self._calls
@@ -295,7 +296,8 @@ class CallLists:
 
 
 class Lead:
-    """The inputs for the steps of the forward run that the passes of an adjoint run compute again (plan/history.py).
+    """Some steps of a forward run are computed again by the passes of its adjoint run (plan/history.py). This class has
+    the inputs of these steps.
 
     The manifest of the adjoint run contains the stencil of the forward run, so the adjoint run can be planned without
     the forward run. When the passes run, the parameters, the signals and the sources are read from `state`, the
@@ -328,9 +330,9 @@ class Lead:
 
 
 def _written(problem: Problem, name: str, level: int) -> int:
-    """Return the number of the field to which a level of the lead writes the values of the field `name`. The lead
-    consists of the steps that a pass computes again. If the lead ends before this level, the number is not used, and
-    the result is 0."""
+    """The lead consists of the steps that a pass computes again. Each level of the lead writes values of the field
+    `name` to a field of the problem. Return the number of this field for `level`. The result is 0, and is not used, if
+    the lead ends before this level."""
     targets = problem.updates[level].targets if level < problem.lead else ()
     return next((number for number in targets if problem.fields[number].history == name), 0)
 
@@ -443,7 +445,7 @@ class Engine:
         return Sample(**counters)
 
     def not_finite(self) -> list[int]:
-        """Return the numbers of the arrays of the state into which the last pass wrote NaN or infinity. The executor
+        """Return the numbers of those arrays of the state into which the last pass wrote NaN or infinity. The executor
         searches only a sample of the updated rows (PlaneSums in core/outcrop/exec/transfers.hpp)."""
         return self._executor.not_finite()
 

@@ -1,5 +1,5 @@
 """Create a new run with its first values. If the new run replaces an old run, the old run stays complete as long as
-values may come from the old run."""
+values can come from the old run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from outcrop.run.setup import Setup
 
 
 def begin_run(setup: Setup, steps: int, planes: Mapping[str, PlaneSource], is_apart: bool, is_complete: bool) -> State:
-    """Create the run of `setup`, which has `steps` steps to compute, and commit the values `planes`.
+    """Create the run of `setup`, and commit the values `planes`. The run has `steps` steps to compute.
 
     `is_apart` is True if no value can come from a run that `setup` replaces. `is_complete` is True if the run needs no
-    further values. Otherwise the run that it replaces stays in its directory until `replace_old` is called. If a value
-    cannot be read, the old run stays too. On block devices, there is no place for a second run: all values are read
-    once before the old run is replaced."""
+    further values. Otherwise the old run stays in its directory until `replace_old` is called. The old run also stays
+    if a value cannot be read. On block devices, there is no place for a second run: all values are read once before the
+    old run is replaced."""
     # The manifest contains the target step from the beginning. Therefore a run that is killed after its first commit
     # can be resumed.
     places, io = list(setup.directories), setup.description.settings.io

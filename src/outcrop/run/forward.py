@@ -62,7 +62,7 @@ class Forward:
 
     @property
     def updated_cells(self) -> tuple[slice, slice, slice]:
-        """The cells of the arrays that steps update, on the engine's axes."""
+        """The range of cells that steps update, along each of the engine's axes."""
         sizes = zip(self.boundary.rims(self.stencil.radii), self.manifest.layout.shape, strict=True)
         z, y, x = (slice(low, n - high) for (low, high), n in sizes)
         return z, y, x
@@ -97,8 +97,8 @@ class Forward:
         return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, dtype)[0]
 
     def factor_at(self, adjoint: Adjoint, name: str, cells: Cells) -> Weights:
-        """Return the factor of the adjoint of a field at cells of the arrays. If the adjoint is not scaled, the factor
-        is 1."""
+        """Return the factors by which the adjoint of the field `name` is scaled at these cells. The factors are 1 if
+        the adjoint is not scaled."""
         if name not in adjoint.scales:
             return np.ones(cells.shape[:-1])
         found: Weights = self.factor(adjoint, name, lambda static: self.state.cells_of(static, cells))
@@ -133,8 +133,8 @@ class Derived:
         return f"the adjoint of {self.stencil.name}, which is not linear,"
 
     def needs(self, every: int) -> str:
-        """Return the reason why a history that keeps only every `every`-th state is not enough, or "" if such a history
-        is enough. If `every` is 1, return the reason why the adjoint needs a history."""
+        """Return the reason why a history is not enough if it keeps only every `every`-th state. Return "" if it is
+        enough. For `every` = 1, return the reason why the adjoint needs a history."""
         fields = ", ".join(dict.fromkeys(one.field for one in self.states))
         if every == 1:
             return f"{self.reason} needs {fields} after each step"

@@ -51,7 +51,8 @@ class Computed(PlanesView):
     def __init__(
         self, simulation: Simulation, stencil: Stencil, program: Program, scalars: Sequence[float], held: str
     ) -> None:
-        """`held` is the name of the field that holds the adjoint. In cells in which this field is 0, the result is 0.
+        """`held` is the name of the field that holds the adjoint. The result is 0 in all cells in which the adjoint is
+        0.
         """
         self._program, self._scalars, self._held = program, scalars, held
         self._loads = {
@@ -108,8 +109,8 @@ def weighted(simulation: Simulation, field: str, weight: int) -> Computed:
 
 
 def _groups(view: PlanesView, wanted: range) -> Iterator[tuple[range, slice]]:
-    """Divide the planes `wanted` of a view into groups. For each group, yield the numbers of its planes, and the slice
-    that selects these planes."""
+    """Divide the planes with the numbers in `wanted` into groups. Yield two values for each group: the numbers of its
+    planes, and the slice of `view` that selects these planes."""
     for first, end in plane_groups((len(wanted), *view.shape[1:]), view.dtype.itemsize):
         part = wanted[first:end]
         yield part, slice(part.start, part.stop if part.stop >= 0 else None, part.step)

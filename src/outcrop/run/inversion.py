@@ -1,5 +1,6 @@
-"""This module defines what programs for inversion use. `Objective` is a misfit as a function, and `SourceOperator` is a
-run as a linear operator. `taylor_test` tests the gradients of a misfit, and `dot_test` tests a `SourceOperator`.
+"""This module defines functions and classes for programs that invert data. `Objective` is a misfit as a function, and
+`SourceOperator` is a run as a linear operator. `taylor_test` tests the gradients of a misfit, and `dot_test` tests a
+`SourceOperator`.
 
 `Original` is a run at step 0 from which copies are made. A copy is a new run with other values of some inputs:
 
@@ -422,8 +423,9 @@ def taylor_test(
     simulation: Simulation, steps: int, misfit: MisfitFunction, wrt: str | Sequence[str], seed: int = 0,
     change: float = 0.01,
 ) -> dict[str, NDArray[np.float64]]:  # fmt: skip
-    """Check the gradients of a misfit against its values. Return four rates for each name in `wrt`. If a gradient is
-    correct, the rates converge to 2, and the last rates are 2.0 +- 0.05. If a gradient is wrong, the rates are near 1.
+    """Check whether the gradients of a misfit agree with the values of the misfit. Return four rates for each name in
+    `wrt`. If a gradient is correct, the rates converge to 2, and the last rates are 2.0 +- 0.05. If a gradient is
+    wrong, the rates are near 1.
 
     The inputs are changed in a random direction. The first change is `change` times the root mean square of the values
     of the inputs. If all values are 0, the first change is `change`. Each later change is half of the previous change.

@@ -63,16 +63,16 @@ def machine_for(
 
     The ranks of a node run at the same time, so each rank has an equal share of the node's last-level caches. Ranks
     that use the same disk have equal shares of its bandwidth. This function returns at about the same time on all
-    ranks. So all ranks then measure their update rates at the same time, under conditions similar to those in the
-    run."""
+    ranks. So all ranks then measure their update rates at the same time, and the conditions are similar to the
+    conditions in the run."""
     places = [nearest_existing(path) for path in directories]
     layout, caches = lay_out(settings.threads, settings.bind), discover.caches()
     if group is None:
         device = measure.device(places, settings.io, may_measure, problem)
     else:
         device = _shared_device(group, places, settings.io, may_measure, problem)
-    # All ranks are here at the same time, so ranks on the same cores or the same memory slow each other down, as in the
-    # run.
+    # All ranks start this measurement at the same time. Therefore ranks on the same cores or the same memory slow each
+    # other down, as in the run.
     checksums = measure.checksum_rate(settings.threads, budget_bytes, group is None)
     of_node = sum(one.node == group.places[group.rank].node for one in group.places) if group else 1
     return Machine(
@@ -89,9 +89,9 @@ def machine_for(
 def _shared_device(
     group: RankGroup, places: Sequence[Path], io: str, may_measure: bool, problem: Problem
 ) -> StorageRates:
-    """Return the figures of this rank's share of its disk. If several ranks use a disk, only the rank with the lowest
-    number measures the disk. If all these ranks measured at the same time, each rank would measure a random share of
-    the bandwidth."""
+    """Each rank gets an equal share of its disk. Return the figures of this share. If several ranks use a disk, only
+    the rank with the lowest number measures the disk. If all these ranks measured at the same time, each rank would
+    measure a random share of the bandwidth."""
     own = [group.places[group.rank].node, *map(measure.source_of, places)]
     every = group.allgather(own)
     first = every.index(own)
@@ -106,8 +106,8 @@ def choose_cuts(
 ) -> tuple[Cut, Cut]:  # fmt: skip
     """Return the cuts of a new run along y and along z. There are `parts_z` parts along z. `problem` is the problem of
     the whole grid. `work` is the work of an update, relative to the work of an update of a heat equation. `has_steps`
-    is False if the number of steps of the run is not known yet. In this case, the parts along y are equal, except if
-    the user has given the scheme and the steps of a pass. Parts along z are always equal.
+    is False if the number of steps of the run is not known yet. The parts along y are then equal, unless the user has
+    given the scheme and the steps of a pass. Parts along z are always equal.
 
     If all ranks share the directory and the grid is cut only along y, all parts together will be one Zarr array. In
     this case, the cut must fit the chunks of this array. If the cut fits the chunks and the scheme is split tiling, the
@@ -131,9 +131,10 @@ def _balanced(
 ) -> Cut:  # fmt: skip
     """Return a cut with which split tiling gives all ranks equal work. The parts of `cut` have the same number of rows.
 
-    The best cut depends on the steps of a pass. Nothing is measured yet, so the function computes these steps from
-    assumed update rates. If the passes later have another number of steps, the times of the ranks differ more. The cut
-    is still better than equal parts if the passes have at least half of the assumed steps."""
+    The best cut depends on the number of steps of a pass. The function computes this number of steps from assumed
+    update rates, because nothing is measured yet. If the passes later have another number of steps, the times of the
+    ranks differ more. The cut is still better than equal parts if the passes have at least half of the assumed
+    steps."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
     if not any(is_moved(problem, one) for one in ([named] if named else RANK_SCHEMES.values())):
@@ -158,7 +159,7 @@ def choose_plan(
 ) -> TunedPlan:  # fmt: skip
     """Return the plan of this process or of this rank for `problem`. If there are several ranks, `part` is the part of
     this rank, and `whole` is the problem of the whole grid. Rank 0 then proves that the plans of all ranks fit together
-    before any rank uses its plan. The cache tiles may differ between ranks. Raises the errors of `choose`."""
+    before any rank uses its plan. The cache tiles can differ between ranks. Raises the errors of `choose`."""
     budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
     if group is None or part is None or whole is None:
         return choose(problem, machine, budget_bytes, scheme, rate, given)
@@ -181,10 +182,9 @@ def _measured_together(
 ) -> JointChoice:
     """Return the choice with which the slowest rank needs the least time. `found` contains all choices, beginning with
     the best. All ranks measure the update rate of the best choice again, at the same time. If this choice is then no
-    longer the best, the next choice is measured. The first measurements give rates that are too high, because the ranks
-    measure at different times. So each rank has the whole memory bandwidth of its node during its measurement. If the
-    run is too short for measurements on any rank, or if the memory of any rank is too small, the first choice is
-    returned."""
+    longer the best, the next choice is measured. The first measurements give rates that are too high: the ranks measure
+    at different times, and each rank then has the whole memory bandwidth of its node. If the run is too short for
+    measurements on any rank, or if the memory of any rank is too small, the first choice is returned."""
     choices = list(found)
     tried = [one.plans[0].plan.sizes for one in choices[:MAX_MEASURED_TOGETHER]]
     can_measure = isinstance(rate, UpdateRateMeter) and rate.is_measured and all(map(rate.can_measure, tried))
@@ -203,8 +203,8 @@ def _measured_together(
 
 
 def _gather(group: RankGroup) -> Gather:
-    """Return a function that takes the value of this rank, and returns the values of all ranks. The value is in a list,
-    because each process has one rank."""
+    """Return a function that takes the value of this rank, and returns the values of all ranks. The value of this rank
+    is the only entry of a list, because each process has one rank."""
 
     def gather(values: list[Any]) -> list[Any]:
         (value,) = values

@@ -7,7 +7,7 @@ value:
     misfit(simulation)  ──►  value, {name: residuals}          `Simulation.adjoint` takes these residuals
 
 `Misfit` is a misfit function of this form. The value of a `Misfit` is half the weighted sum of squared differences.
-Fields are compared a few planes at a time, because a field may be larger than memory. `Simulation.gradient` calls
+Fields are compared a few planes at a time, because a field can be larger than memory. `Simulation.gradient` calls
 `gradient`:
 
     check all arguments ──► forward run ──► misfit ──► residuals ──► adjoint run ──► gradients
@@ -73,14 +73,13 @@ class Misfit(Summable):
     `name` says what is compared. The name of receivers means their traces, of shape (steps, points). The name of an
     updated field means the last values of this field, on the whole grid. A name such as "side/u" means the snapshots
     `sim.snapshots["side/u"]`, of shape (times, nz, ny, nx). The snapshots must have a name and a small box. The
-    residuals of snapshots need 8 bytes for each cell of the box and each step, and at most 256 MiB are possible.
+    residuals of snapshots need 8 bytes for each cell of the box and each step. Their size must not exceed 256 MiB.
 
     `observed` has the shape of the computed values. `observed` may be an array, a memory map of NumPy or a Zarr array.
-    For receivers of Devito's equations, `observed` may also be the whole array of Devito, such as `rec.data`: an array
-    with as many rows as the receivers have in Devito. The misfit then uses the rows that the steps fill. For a field,
-    `observed` may have any form that `sim[name] = ...` accepts. If `observed` is None, all observed values
-    are 0, and the misfit is an energy. `weight` is a number, or an array with the shape of the computed values. If
-    `weight` is None, all weights are 1.
+    For receivers of Devito's equations, `observed` can also be the whole array of Devito, such as `rec.data`, with all
+    rows of this array. The misfit then uses the rows that the steps fill. For a field, `observed` may have any form
+    that `sim[name] = ...` accepts. If `observed` is None, all observed values are 0, and the misfit is an energy.
+    `weight` is a number, or an array with the shape of the computed values. If `weight` is None, all weights are 1.
 
     Misfits can be added with `+`. A call of a misfit with a simulation returns the value and the residuals for
     `Simulation.adjoint`. Sums are computed in float64. Raises InputError for unknown names, wrong shapes, and values
@@ -177,9 +176,9 @@ class Misfit(Summable):
 
 @dataclass(frozen=True)
 class _DevitoRows:
-    """The rows of Devito's array `name`.data that the steps of a run fill. The first step fills row `first`, and each
-    further step fills the row after it, or the row before it if `way` is -1. `count` is the number of rows of the
-    array, or None if the run was opened without its equations."""
+    """The rows of Devito's array `name`.data that the steps of a run fill. The first step fills row `first`. Each
+    further step fills the next row, or the previous row if `way` is -1. `count` is the number of rows of the array, or
+    None if the run was opened without its equations."""
 
     name: str
     first: int
@@ -198,7 +197,7 @@ class _DevitoRows:
 
     @property
     def _ends(self) -> tuple[int, int]:
-        """The first row in the order of the array, and the row after the last one."""
+        """The first row that steps fill, in the order of the array, and the row after the last row that they fill."""
         last = self.first + self.way * (self.steps - 1)
         return min(self.first, last), max(self.first, last) + 1
 
@@ -316,7 +315,7 @@ def gradient(
         reader.refresh()  # another object may have freed states of the history in the meantime
     keeps_history = reader is not None and reader.manifest.taps.history is not None
     begins_history = bool(derived.states) and simulation.step < steps and not keeps_history
-    # If the run has already computed steps without a history, `run` refuses this history.
+    # A run that has already computed steps without a history refuses this history later.
     history = History("all") if begins_history else None
     if begins_history and simulation.step == 0:
         task = task_of(simulation.setup, steps, derived.names)

@@ -9,7 +9,8 @@ ranks, parts of other ranks   ──► settle ─► move ─► reopen ─► 
 ranks, a run of one process   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank
 
 If an interrupted move of rows (ranks/move.py) has left new parts, one process can also complete or undo the move. The
-process does this before it changes the run. It also does this when it opens a run that cannot be read otherwise.
+process ends the move before it changes the run. It also ends the move when it opens a run that can be read only after
+the move.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def open_run(
 ) -> Setup:
     """Return the `Setup` of the run at `path`. The arguments have the same meaning as in `reopen`.
 
-    If several ranks open a run of one process, or the parts of another number of ranks, the rows are first moved to
+    If several ranks open the run, and the run does not have a part for each of these ranks, the rows are first moved to
     these ranks. The rows also move if `ranks` gives another number of parts along z. If one process opens the directory
     of all parts, the result is only for reading (`take_parts`). Raises the errors of `reopen`. Raises InputError if the
     run does not work with the number of ranks, or if there is too little space to move the rows."""
@@ -175,8 +176,8 @@ def _description(
 
 
 def _of_rank(group: RankGroup, whole: Manifest, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes of settings for a run of one process that several ranks continue. The ranks that run on the same
-    cores divide the threads of the process among themselves."""
+    """Return changed settings for a run of one process, if several ranks continue this run. The ranks that run on the
+    same cores divide the threads of the process among themselves."""
     settings, sharing = whole.settings, group.ranks_on_same_cores
     own: dict[str, Any] = {"threads": max(1, settings.threads // sharing)}
     if settings.bind == "auto" and sharing > 1:

@@ -52,7 +52,7 @@ class Source:
     The value of a point is distributed over the cells around the point, with the weights of linear interpolation.
 
     `scale` multiplies the values. `scale` is a number, an expression such as dt**2 * v[0, 0, 0] ** 2, or a text such as
-    "dt**2 * v**2". An expression may use the stencil's parameters and, at offset 0, fields that are only read. The
+    "dt**2 * v**2". An expression can use the stencil's parameters and, at offset 0, fields that are only read. The
     expression is evaluated at each cell to which the source adds values.
     """
 
@@ -464,8 +464,8 @@ _OTHER_WORDS = {
 
 
 def refuse_keywords(function: str, keywords: Collection[str], known: Sequence[str]) -> None:
-    """Raise WrongTypeError if a keyword is not one of the `known` keywords of a function of users. The message proposes
-    a similar keyword."""
+    """Raise WrongTypeError if a user has called a public function with a keyword that is not in `known`. The message
+    proposes a similar keyword."""
     from outcrop.language.library.table import did_you_mean
 
     for name in keywords:
@@ -477,7 +477,7 @@ def refuse_keywords(function: str, keywords: Collection[str], known: Sequence[st
 
 
 def checks_keywords(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function of users that refuses unknown keywords with one line (`refuse_keywords`)."""
+    """Return a public function that refuses unknown keywords with a message of one line (`refuse_keywords`)."""
     known = [name for name in inspect.signature(function).parameters if name != "self"]
 
     @wraps(function)

@@ -6,8 +6,8 @@ the manifest tells such a program whether the run is still computed:
     process     a mark of the process that computes the steps: the computer, the process and its start
     is_stopped  the run was interrupted, and the process had time to say so
 
-`is_alive` compares the mark with the processes of this computer. On other computers, and in other containers, the only
-evidence is the time since the last commit.
+`is_alive` compares the mark with the processes of this computer. If the process is on another computer or in another
+container, only the time since the last commit shows whether the process still runs.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def with_measured(
     pace: PaceEntry | None, seconds: float, bytes_read: int, bytes_written: int, not_finite: Mapping[str, int]
 ) -> PaceEntry | None:
     """Return `pace` with the figures that were measured from the first pass until now, or None if `pace` is None.
-    `not_finite` has the fields with NaN or infinity. Each value is the last step of the pass after which NaN or
-    infinity was found."""
+    `not_finite` has the fields with NaN or infinity. The value of each field is a step: the last step of the pass in
+    which this was found."""
     if pace is None:
         return None
     begun, seconds = round(max(0.0, time.time() - seconds), 3), round(seconds, 6)
@@ -57,8 +57,8 @@ def with_measured(
 
 
 def tell_stopped(state: State) -> None:
-    """Commit that the run has stopped before its last step. An error is ignored, because the run is already ending with
-    another error."""
+    """Write to the manifest that the run has stopped before its last step. An error is ignored, because the run is
+    already ending with another error."""
     pace = state.manifest.pace
     if pace is not None and state.manifest.step < pace.last_step:
         with suppress(OutcropError, OSError):
@@ -72,7 +72,7 @@ def process_mark(number: int | None = None) -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         space = Path("/proc/self/ns/pid").readlink()
-        # The name of the program is in parentheses and may contain spaces. Field 22 is the start of the process.
+        # The name of the program is in parentheses and can contain spaces. Field 22 is the start of the process.
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
         state, started = fields[0], fields[19]
     except (OSError, IndexError, ValueError):

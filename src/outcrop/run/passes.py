@@ -153,7 +153,7 @@ def _engine(setup: Setup, state: State, prepared: Prepared, links: Links) -> Eng
 
 @contextmanager
 def _links(setup: Setup) -> Iterator[Links]:
-    """Connect the neighbours of this rank, and yield the links in the form that the core needs."""
+    """Connect this rank with its neighbours, and yield the links in the form that the core needs."""
 
     def as_link(link: Link | None) -> _core.Link | None:
         return None if link is None else _core.Link(link[0].fileno(), f"rank {link[1]}")
@@ -175,7 +175,8 @@ class PassRunner:
     `group` agree on each generation while they compute the next pass (ranks/agreement.py). `seconds_agree` is the time
     that this rank waited for these agreements. `seconds_snapshots` is the time in which `recorder` has prepared passes:
     usually, it is the time to make the files of snapshots. `not_finite` has the fields in which NaN or infinity was
-    found. Each value is the first and the last step of the first pass after which NaN or infinity was found."""
+    found. The value of each field is the first and the last step of the pass in which this was found for the first
+    time."""
 
     def __init__(
         self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None,
@@ -283,7 +284,7 @@ class PassRunner:
         self._ended.set()
 
     def _look_for_nan(self, manifest: Manifest, last_step: int) -> None:
-        """Note the fields into which the pass that ends with step `last_step` wrote NaN or infinity."""
+        """Record the fields into which the last pass wrote NaN or infinity. This pass ends with step `last_step`."""
         for number in self._engine.not_finite():
             field, steps = manifest.state[number].field, (manifest.step + 1, last_step)
             if field not in self.not_finite:

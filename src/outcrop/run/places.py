@@ -20,7 +20,7 @@ from outcrop.run.disk.storage import RunFolder, RunStorage
 
 
 def storage_at(path: Path) -> RunStorage:
-    """Return the storage of the run at `path`: a `Device` or a `RunFolder`. The directory of a `RunFolder` may be
+    """Return the storage of the run at `path`: a `Device` or a `RunFolder`. The directory of a `RunFolder` can be
     missing."""
     return Device(path) if device_use.is_block_device(path) else RunFolder(path)
 

@@ -235,8 +235,8 @@ def make_progress(
 
 
 class _Stages:
-    """Shows what is done before the first pass. In a terminal, the text is overwritten by the next text. In a log, a
-    line is printed for each text whose work takes at least STAGE_SECONDS."""
+    """Shows the work before the first pass as texts. In a terminal, each text overwrites the previous text. In a log, a
+    text becomes a line if its work takes at least STAGE_SECONDS."""
 
     def __init__(self, as_lines: bool) -> None:
         self._as_lines, self._printed, self._is_shown = as_lines, set[str](), False
@@ -277,7 +277,7 @@ _current: ContextVar[tuple[_Stages, str] | None] = ContextVar("outcrop stage", d
 @contextmanager
 def stage(text: str, kind: str) -> Iterator[None]:
     """Show `text` while the body of the `with` runs. `kind` is one of KINDS. In a terminal, the text is removed when
-    the body ends. In a log, the text is shown only if the body takes long."""
+    the body ends. In a log, the text is shown only if the body takes at least STAGE_SECONDS."""
     as_lines = not can_draw() and (kind == "lines" or (kind == "auto" and _is_terminal()))
     if kind == "none" or not (as_lines or can_draw()):
         yield

@@ -1,7 +1,7 @@
-"""This module executes the schedule (plan/history.py) of an adjoint run. A schedule is needed if the disk does not
-have room for all states that the adjoint run needs.
+"""This module executes the schedule (plan/history.py) of an adjoint run. A schedule is needed if the disk is too small
+for all states that the adjoint run reads.
 
-    1   The adjoint run goes back in passes, as long as the states that it reads exist. It commits each pass.
+    1   The adjoint run goes back in passes, as long as the states that it reads exist. Each pass is committed.
     2   After a commit, the states that no later pass needs are removed.
     3   If the next state is missing, the replay repeats a part of the forward run, and stores the missing states. This
         repeated part is called a sweep.
@@ -138,8 +138,9 @@ class _Replay:
 
     def bring(self, number: int) -> tuple[int, int, float]:
         """Free the states after state `number`, and compute this state if it is missing. Return three values. The first
-        value is the number of the oldest state from which all states up to `number` exist. The second value is the
-        number of repeated steps. The third value is the predicted time of the repeated steps, in seconds."""
+        value is the number of the oldest state such that this state and all later states up to `number` exist. The
+        second value is the number of repeated steps. The third value is the predicted time of the repeated steps, in
+        seconds."""
         self.free(number)
         found, repeated, predicted = self._find(), 0, 0.0
         if number not in found:
@@ -247,8 +248,8 @@ def _go_to(replay: State, kept: KeptStates, number: int) -> None:
 
 
 def _sums_at(replay: State, entry: SnapshotsEntry, step: int) -> dict[str, int]:
-    """Return the checksums of the replay's records of snapshots at `step`. Rows that do not exist yet are written to
-    the records with the value 0. Such rows belong to states that do not exist."""
+    """Return the checksums of the replay's records of snapshots at `step`. If the records have fewer rows than the
+    replay has states at `step`, rows with the value 0 are added. The added rows belong to states that do not exist."""
     manifest, count = replay.manifest, entry.count(step)
     sums = dict(manifest.sums)
     for field in entry.fields:

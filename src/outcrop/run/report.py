@@ -62,10 +62,10 @@ class Report(Shown):
     threads. `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text
     for users if the parameters let values grow without bound, and "" otherwise. `not_tested` is the reason why the
     stability was not tested, and "" otherwise. `not_finite` has an entry for each field in which NaN or infinity was
-    found. The entry has the first step and the last step of a pass: the first pass after which NaN or infinity was
-    found in this field. Only a sample of the updated rows is searched. `steps_repeated` is the number of steps of the
-    forward run that an adjoint run has repeated. An adjoint run repeats steps if the history is too small for all
-    states. `seconds_repeated` is the time of the repeated steps. `seconds` does not include this time.
+    found. The entry has two numbers: the first step and the last step of the pass in which this was found for the first
+    time. Only a sample of the updated rows is searched. `steps_repeated` is the number of steps of the forward run that
+    an adjoint run has repeated. An adjoint run repeats steps if the history is too small for all states.
+    `seconds_repeated` is the time of the repeated steps. `seconds` does not include this time.
 
     If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`. Cells that two ranks
     compute count twice in `cells_updated`. `cell_updates_per_second` counts each cell of the grid once for each step.
@@ -288,7 +288,7 @@ def make_report(
 
 
 def _rest(seconds: float, parts: Mapping[str, Any]) -> float:
-    """Return the part of `seconds` that is in none of the measured parts."""
+    """Return the rest of `seconds` after all measured parts have been subtracted."""
     names = ("update", "read_wait", "write_wait", "face_wait", "copy", "checksum", "commit", "snapshots")
     measured: float = sum(parts[f"seconds_{name}"] for name in names)
     return max(0.0, seconds - measured)
@@ -332,8 +332,9 @@ def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: 
 
 def peak_memory_bytes() -> int:
     """Return the maximum resident memory of this process, or 0 if the kernel does not report it."""
-    # `getrusage` is not used, because its maximum includes the time before `exec`. If a large process has started a
-    # small process, the maximum of the small process is too large.
+    # `getrusage` is not used, because its maximum includes the time before `exec`. Before `exec`, a new process has the
+    # memory of the process that started it. Therefore a small process that a large process has started would have too
+    # large a maximum.
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -126,8 +126,8 @@ class Setup:
 
     @cached_property
     def kernel_stencil(self) -> Stencil:
-        """The stencil of the kernel. Its steps give the same bits as those of `stencil`, but it reads computed fields.
-        """
+        """The stencil of the kernel. This stencil reads computed fields. Its steps and those of `stencil` give the same
+        bits."""
         return with_computed(self.stencil, self.terms)
 
     def whole_problem(self, steps: int, first_step: int = 0) -> Problem:
@@ -367,7 +367,7 @@ def as_steps(value: object) -> int:
 
 
 def missing_steps(step: int) -> InputError:
-    """Return the error of a run at step `step`, for which neither a call nor an option gives a number of steps."""
+    """Return the error for a run at step `step` if neither a call nor an option gives a number of steps."""
     if step:
         how = by_caller("give -t STEPS", "say how many more steps, as in sim.run(100)")
         return InputError(f"the run is finished at step {step}; {how}")
@@ -460,7 +460,7 @@ def _describe(
 
 def require_plan(setup: Setup) -> None:
     """If the budget of the run is too small, raise BudgetError with the smallest budget that works. The message also
-    says if the budget is sufficient without computed fields, or for which history an adjoint run would fit."""
+    says whether the budget is sufficient without computed fields, or with another history of an adjoint run."""
     settings, states = setup.description.settings, setup.description.states
     problem, scheme = _smallest_problem(setup, states), settings.scheme if settings.given else "auto"
     try:
@@ -478,7 +478,7 @@ def require_plan(setup: Setup) -> None:
 
 
 def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
-    """Return the problem of the shortest pass of a run that reads `states`."""
+    """Return the problem of the shortest pass. The run reads `states`."""
     setup = replace(setup, description=replace(setup.description, states=states))
     steps = setup.description.settings.given.bt or 1
     if states and states.stencil is not None:
@@ -488,8 +488,8 @@ def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
 
 
 def _fitting_history(setup: Setup, states: StatesEntry) -> str:
-    """Find the histories with more states than `states` for which the budget of an adjoint run is sufficient. Return
-    the history with the fewest states, as text. Return "" if no history is found."""
+    """Return the history, as text, with which the budget is sufficient for an adjoint run. This history has the
+    smallest sufficient number of states. Return "" if no history is found."""
     settings = setup.description.settings
     if states.stencil is None or settings.given:
         return ""
@@ -544,9 +544,9 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
     """Check the options of a run on a declared machine. Raises InputError for wrong options.
 
     Options about directories, storage and the binding of threads have no effect. A percentage in `memory` refers to the
-    declared memory. By default, `memory` is the part of this memory that is declared as usable. If no part is declared
-    as usable, `memory` has the same default as in other runs, but at most the declared memory. `threads` is at most the
-    number of declared cores. By default, `threads` is equal to this number."""
+    declared memory. By default, `memory` is the memory that is declared as usable. If this is not declared, the default
+    is the same as in other runs, but at most the declared memory. `threads` is at most the number of declared cores.
+    This number is also the default of `threads`."""
     as_flag(options.in_place, "in_place")
     threads = declared.cores if options.threads is None else as_threads(options.threads)
     if threads > declared.cores:

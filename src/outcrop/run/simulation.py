@@ -146,7 +146,8 @@ class Simulation(Described):
 
     @property
     def _states_of_parts(self) -> Callable[[], Sequence[State]] | None:
-        """A function that returns all parts at one step, or None unless this simulation only reads all parts."""
+        """If this simulation only reads all parts: a function that returns all parts at the same step. Otherwise
+        None."""
         if self._setup.parts is None:
             return None
         parts = self._setup.parts.reader()
@@ -337,8 +338,8 @@ class Simulation(Described):
             return [self._prepare_part(one) for one in parts][-1]
 
     def _prepare_part(self, steps: int) -> Prepared:
-        """Prepare a part of a run. Use an earlier plan if this plan has the same number of steps, and if the same steps
-        of its passes read states."""
+        """Prepare a part of a run. Use an earlier plan again if it has the same number of steps and the same phase.
+        Then the same steps of a pass read states."""
         phase = self._setup.problem(steps, self.step).phase
         for known in self._prepared:
             if (known.problem.steps, known.problem.phase) == (steps, phase):
@@ -365,8 +366,8 @@ class Simulation(Described):
         return {name: one for name, one in self._setup.initial.items() if name not in self._filled}
 
     def fill(self) -> None:
-        """Write initial values to the arrays that have no values. The values come from the options, or the state gets
-        zeros. Missing directories are created. Raises InputError when a field that is only read has no values."""
+        """Write initial values to the arrays that have no values. Arrays of the state get zeros if the options give no
+        values. Missing directories are created. Raises InputError when a field that is only read has no values."""
         with together(self._setup.group):
             self._fill()
 
@@ -431,9 +432,9 @@ class Simulation(Described):
         This history gives the shortest predicted time of both runs. The method frees this history at the end. A history
         that the run had before the call is not freed.
 
-        The gradients are read from the directory of the adjoint run: delete it when you no longer need them. After an
-        interruption, call this method again with `resume=True` and the same misfit. Raises the errors of `run` and
-        `adjoint`. Wrong arguments are refused before the forward run."""
+        The gradients are read from the directory of the adjoint run. Delete this directory when you no longer need the
+        gradients. After an interruption, call this method again with `resume=True` and the same misfit. Raises the
+        errors of `run` and `adjoint`. Wrong arguments are refused before the forward run."""
         from outcrop.run.misfit import gradient
 
         self._require_alone("gradient")

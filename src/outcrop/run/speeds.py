@@ -35,8 +35,8 @@ def updates_ratio(report: Report) -> float | None:
 
 def storage_ratio(report: Report) -> float | None:
     """If the run was limited by its disk, return the measured time of the run, divided by the predicted time of the
-    transfers. Return None for other runs, for short runs, for runs through the page cache, and if the speed of the disk
-    was assumed."""
+    transfers. Return None for other runs, for short runs, and for runs through the page cache. Also return None if the
+    speed of the disk was assumed."""
     guess = report.predicted
     waits = report.seconds_read_wait + report.seconds_write_wait
     if "storage" in guess.assumed or not report.direct_io or report.seconds < LONG_SECONDS:
@@ -66,8 +66,8 @@ def remarks(report: Report) -> Iterator[str]:
 
 
 def keep_speeds(report: Report, prepared: Prepared, setup: Setup) -> None:
-    """Keep the speeds of a complete run of one process for later plans. The speeds of a run with sources, receivers,
-    norms, snapshots or states of other runs are not kept, because this additional work also takes time."""
+    """Keep the speeds of a complete run of one process for later plans. The speeds are kept only if the run has no
+    sources, receivers, norms, snapshots or states of other runs, because such additional work also takes time."""
     description = setup.description
     taps = description.taps
     if setup.group is not None or description.states or taps.sources or taps.traces or taps.snapshots or taps.norms:

@@ -1,7 +1,7 @@
 """This module refuses runs in which waves grow without bound. The error message gives the largest stable time step.
 
 Stability depends on the extremes of the fields that are only read. The extremes are found while the values of these
-fields are written. The minimum of one field and the maximum of another field may be unstable together, although no cell
+fields are written. The minimum of one field and the maximum of another field can be unstable together, although no cell
 has both values. In such a case, all fields are read once more, and stability is tested cell by cell."""
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
             texts = [_judged(stencil, manifest, [state]) for state in with_it]
             if all(texts) and _agree([_limit(stencil, manifest, [one]) for one in with_it]):
                 certain += with_it
-    # The message names the limit of the certain states. If other combinations may have another limit, the message must
-    # wait for the test of all cells (`refuse_unstable_run`), which finds the limit for all values.
+    # The message would name the limit of the certain states. Raise the error only if all combinations have the same
+    # limit. Otherwise `refuse_unstable_run` later tests all cells, and finds the limit for all values.
     if certain and _agree([_limit(stencil, manifest, certain), _limit(stencil, manifest, ends)]):
         raise _refusal(str(_judged(stencil, manifest, certain)))
 
@@ -127,7 +127,7 @@ def growing(stencil: Stencil, state: State) -> str | None:
 def untested(stencil: Stencil, manifest: Manifest) -> str:
     """Return the reason why the stability of a run was not tested, or "" if it was tested. If a user can test the
     stability with values of the fields, the text contains a line of Python for this test."""
-    # The values of the fields that are only read do not matter here, because they are known when a run begins.
+    # Any value can stand for a field that is only read, because the values of such fields are known when a run begins.
     state = dict.fromkeys(static_fields(stencil), 1.0)
     why = why_unknown(stencil, manifest.parameters, [state], manifest.whole_shape)
     missing = missing_values(stencil, manifest.parameters, [state]) if why else []
@@ -149,8 +149,7 @@ def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
     """Return a function that returns the same planes as `planes`. The returned function also updates `ranges` with the
-    minimum and maximum of these planes, without the padding. Just before the returned function returns the last plane,
-    this function calls `done`."""
+    minimum and maximum of these planes, without the padding. It calls `done` just before it returns the last plane."""
     pads = zip(inside(manifest.padding, 0), manifest.whole_layout.shape, strict=True)
     (z_first, z_end), rows, cells = ((pad, n - pad) for pad, n in pads)
 
@@ -162,7 +161,7 @@ def watched(
         if own.size:
             low, high = ranges.get(name, (np.inf, -np.inf))
             # NumPy's minimum and maximum are used here, because they return NaN if one of the values is NaN. Python's
-            # min and max may ignore NaN.
+            # min and max can ignore NaN.
             ranges[name] = (float(np.minimum(low, own.min())), float(np.maximum(high, own.max())))
         if z1 == manifest.layout.shape[0]:
             done()
@@ -172,7 +171,7 @@ def watched(
 
 
 def _judged_fields(stencil: Stencil, manifest: Description) -> list[str]:
-    """Return the fields that decide whether waves grow: the fields that `stencil` only reads and whose values come from
+    """Return the fields that decide whether waves grow. `stencil` only reads these fields, and their values come from
     the user. An adjoint run that repeats the steps of its forward run stores more fields, which only these steps
     read."""
     read = set(static_fields(stencil))

@@ -4,8 +4,8 @@ takes no lock, writes nothing, and reads only the committed values of the run.
     manifest of each part ──► one generation of all parts ──► Glance: status, progress, rates, prediction
     new rows of traces and norms ─────────────────────────────┘
 
-A run may not exist yet, and it can be replaced by another run while it is watched. In both cases `look` returns a
-`Glance`. The status of a `Glance` is one of STATUSES.
+It is possible that the run does not exist yet, or that another run replaces it while it is watched. In both cases
+`look` returns a `Glance`. The status of a `Glance` is one of STATUSES.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Pace:
     `steps` is the number of steps of the call, and `steps_done` the number of its committed steps. `seconds` is the
     time of these steps. `committed` is the time of the last commit in seconds since 1970. Rates are for one second. A
     measured rate is None before the first commit. `not_finite` has an entry for each field in which NaN or infinity was
-    found. The entry is the last step of the first pass after which NaN or infinity was found."""
+    found. The value of each field is the last step of the pass in which this was found for the first time."""
 
     steps: int
     steps_done: int
@@ -79,7 +79,7 @@ class Pace:
 
     @property
     def step_seconds(self) -> float | None:
-        """The measured time of a step. Before the first commit, the predicted time."""
+        """The measured time of a step, or the predicted time before the first commit."""
         if self.steps_done and self.seconds:
             return self.seconds / self.steps_done
         return self.predicted_seconds / self.steps if self.steps and self.predicted_seconds else None
@@ -184,7 +184,7 @@ class Watcher:
 
     def look(self, columns: int = 60, portion_bytes: int = PORTION_BYTES) -> Glance:
         """Return the committed progress of the run. Envelopes have at most `columns` values. At most `portion_bytes`
-        bytes of each record are read. Raises InputError if `place` holds something else than a run, or if the run is
+        bytes of each record are read. Raises InputError if `place` holds something that is not a run, or if the run is
         damaged."""
         if not has_begun(self.place):
             self._known.clear()

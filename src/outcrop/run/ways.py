@@ -55,7 +55,7 @@ the run of the steps that are computed again."""
 
 
 def default_wrt(stencil: Stencil, fixed: Collection[str] = ()) -> tuple[str, ...]:
-    """Return all static fields, parameters and signals, or all updated fields if the stencil has no such inputs. The
+    """Return all static fields, parameters and signals. If the stencil has none of them, return all updated fields. The
     parameters `fixed` have no gradients."""
     return tuple(one for one in inputs_of(stencil) if one not in fixed) or tuple(updated_fields(stencil))
 
@@ -231,7 +231,7 @@ def choose_elsewhere(
 
 def history_of(choice: WayChoice) -> History | None:
     """Return the history of the chosen way, or None for the way without a history. If no way is possible, raise
-    InputError, or BudgetError if more memory makes a way possible."""
+    BudgetError if each way with a history lacks only memory. Otherwise raise InputError."""
     if choice.chosen is None:
         kind = BudgetError if all(one.smallest_bytes for one in choice.ways[1:]) else InputError
         raise kind(choice.refusal)

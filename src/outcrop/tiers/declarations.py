@@ -138,8 +138,8 @@ def _directory(table: Table) -> Path:
 
 
 def _mounted(name: str, folder: Path) -> Tier:
-    """Return the tier of a declared directory, without the declared values of the tier. The directory may be missing on
-    this machine, because several machines may share the file of declarations."""
+    """Return the tier of a declared directory, but without the values that the user has declared for this tier. The
+    directory can be missing on this machine, because several machines can share the file of declarations."""
     if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
@@ -245,7 +245,8 @@ def _network(network: Table | None, name: str) -> NetworkRates:
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a file. `what` names the file in error messages. Raises InputError if the file cannot be read.
-    Also raises InputError for a file that is not a regular file, because a read of a device or FIFO may never end."""
+    Also raises InputError for a file that is not a regular file, because a read of a device or FIFO can wait
+    forever."""
     try:
         # The kind of the file is checked before the file is opened, because opening some devices has an effect.
         if not stat.S_ISREG(os.stat(path).st_mode):

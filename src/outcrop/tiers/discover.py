@@ -1,7 +1,7 @@
 """This module gets facts about this machine from the operating system: memory and its limits, cores, caches, NUMA
 nodes, free space.
 
-Most facts come from short files in /proc and /sys. In containers and virtual machines, a file may be missing or may
+Most facts come from short files in /proc and /sys. In containers and virtual machines, a file can be missing or can
 have impossible contents. If so, the facts from this file are unknown.
 
 Control groups of version 1 or 2 limit the memory of this process. hwloc finds the NUMA nodes. If HWLOC_SYNTHETIC or
@@ -79,12 +79,12 @@ class Caches:
 
 
 def available_cores() -> int:
-    """Return the number of processors that this process may use."""
+    """Return the number of processors that this process can use."""
     return len(os.sched_getaffinity(0))
 
 
 def memory_bytes() -> int:
-    """Return the number of bytes of memory that this process may use. The result is the memory of the machine, or the
+    """Return the number of bytes of memory that this process can use. The result is the memory of the machine, or the
     limit of the control group if this limit is lower."""
     return min(machine_bytes(), cgroup_limit_bytes())
 
@@ -136,8 +136,7 @@ def _meminfo() -> dict[str, int]:
 
 
 def free_node_bytes(node: int) -> int | None:
-    """Return the number of bytes of a NUMA node that are free or contain cached files. Return None if this number is
-    unknown."""
+    """Return how many bytes of a NUMA node are free or contain cached files. Return None if this number is unknown."""
     known = numbered(read(_NODES / f"node{node}" / "meminfo").replace(f"Node {node} ", ""))
     if "MemFree" not in known:
         return None
@@ -145,7 +144,7 @@ def free_node_bytes(node: int) -> int | None:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """Return the number of bytes that this user may still write in a folder. If the folder does not exist, the function
+    """Return the number of bytes that this user can still write in a folder. If the folder does not exist, the function
     uses the nearest parent that exists."""
     space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
@@ -239,7 +238,7 @@ class ThreadLayout:
 
 
 def numa_nodes() -> tuple[NumaNode, ...]:
-    """Return the nodes with processors that this process may use. Without hwloc, all processors are in one node."""
+    """Return the nodes with processors that this process can use. Without hwloc, all processors are in one node."""
     return tuple(NumaNode(cores, processors) for cores, processors in _core.numa_nodes())
 
 

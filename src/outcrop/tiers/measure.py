@@ -7,8 +7,8 @@ all last-level caches together, as STREAM requires. The three arrays together ta
 A storage tier is measured with the same store as in runs. If possible, the transfers bypass the page cache. The
 measurement uses up to 1 GiB of scratch space and takes about ten seconds:
 
-    `fill`         The first write shows only how many bytes can be transferred in the given time. Its rate does not
-                   count, because this write allocates blocks, and the writes of runs do not allocate blocks.
+    `fill`         The first write shows only how many bytes can be transferred in the given time. The rate of this
+                   write does not count, because the write allocates blocks, and the writes of runs do not.
     `sequential`   The size of requests and the number in flight are the same as in runs.
     `random`       Many requests of 4 KiB are in flight.
     `latency`      One request of 4 KiB is in flight.
@@ -20,7 +20,7 @@ new file is timed separately, because snapshots are also written to new files. T
 device and backend.
 
 Factors correct measured speeds. Update rates and the speeds of disks are measured once, and then kept in the cache.
-Later, other programs may use the machine, or the machine may be slower or faster. So at the end of a long run, Outcrop
+Later, other programs can use the machine, or the machine can be slower or faster. So at the end of a long run, Outcrop
 keeps two factors: one factor for the kernel of the run, and one factor for the disk of the run:
 
     factor = speed in the run / speed in the cache
@@ -242,7 +242,7 @@ def source_of(folder: Path) -> str:
 
 
 def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) -> str:
-    """Return the reason why `device` has returned assumed rates."""
+    """Return the reason why `device` returns assumed rates instead of measured rates."""
     if not all(folder.is_dir() for folder in directories):
         return "a raw device is not measured"
     if problem.grid_bytes < MIN_GRID_BYTES:
@@ -252,7 +252,7 @@ def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) 
 
 def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
     if not folder.is_dir():
-        # A raw device cannot be measured. It has no file system for a scratch file, and it may contain a run.
+        # A raw device cannot be measured: a raw device has no file system for a scratch file, and can contain a run.
         return ASSUMED
     known = load_figures(CACHE, StorageRates).get(_key(folder, io))
     if may_measure and (known is None or known.first_write_bytes_per_second is None):
@@ -312,7 +312,7 @@ def measure_device(folder: Path, io: str) -> StorageRates:
         first_write = seconds([*fill, Write(0, records, 0, WHOLE)])
         write = min(seconds([*fill, Write(0, records, 0, WHOLE)]) for _ in range(2))
         read = min(seconds([Read(0, records, WHOLE)]) for _ in range(2))
-        # At each time, writes use slots that are half a ring away from the slots of reads.
+        # Writes always use slots that are half a ring away from the slots that reads use at the same time.
         first = records // 2 + (ring // 2 - records // 2) % ring
         both: list[Action] = []
         for z in range(records - first):
@@ -364,8 +364,8 @@ def checksum_rate(threads: int, budget_bytes: int, is_alone: bool = True) -> flo
 
     A short measurement varies much if other programs use the cores. Therefore the rate is the best of several
     measurements, and stays in the user's cache for 30 days, so that two plans of the same run agree. `is_alone` is
-    false if other ranks measure at the same time. Their rate is measured each time, because it depends on the number of
-    ranks on the cores."""
+    false if other ranks measure at the same time. The rate is then measured in each run, because it depends on the
+    number of ranks on the cores."""
     size = min(budget_bytes, MAX_CHECKSUM_BYTES)
     if not is_alone:
         return _core.measure_checksum_rate(threads, CHECKSUM_PLANE_BYTES, size)
@@ -390,8 +390,7 @@ MIN_FACTOR, MAX_FACTOR = 0.2, 2.0
 
 @dataclass(frozen=True)
 class KeptFactor:
-    """A factor in the user's cache, and the time at which the run that measured the factor ended, in seconds since
-    1970."""
+    """A factor in the user's cache, and a time: the end of the run that measured the factor, in seconds since 1970."""
 
     factor: float
     seconds_measured: float

@@ -66,7 +66,7 @@ def memory_tiers(nodes: Sequence[MemoryNode], limit_bytes: int, free_bytes: Call
 def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_machine: int) -> list[MemoryNode]:
     """Return the nodes with sizes that agree with the memory of the machine.
 
-    In virtual machines, the reported size of a node may be wrong. So a single node gets all memory of the machine.
+    In virtual machines, the reported size of a node can be wrong. So a single node gets all memory of the machine.
     Several nodes keep their sizes if the sum of the sizes is near the memory of the machine. If the sum is different,
     the memory of the machine is divided among the nodes in proportion to the sizes. If all sizes are unknown, the
     memory is divided equally. `nodes_of_machine` also counts nodes that this process cannot use. `nodes_of_machine` is
@@ -113,7 +113,7 @@ def _name(node: MemoryNode, kind: str, groups: dict[str, list[MemoryNode]], node
     if kind in ("hbm", "dram"):
         return kind
     if node.kind not in KINDS_BY_WORD and node.read_bytes_per_second == 0:
-        # A later measurement may change the kind, but the name must not change. So the name does not contain the kind.
+        # A later measurement can change the kind, but the name must not change. So the name does not contain the kind.
         return f"node{node.number}"
     return f"{kind}{sum(name.startswith(kind) for name in groups)}"
 

@@ -46,7 +46,7 @@ BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync
 
 
 def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
-    """Return one tier for each file system on which this user may write. If one of `directories` is on a file system,
+    """Return one tier for each file system on which this user can write. If one of `directories` is on a file system,
     the tier of this file system uses the directory."""
     every = all_mounts()
     mounts = storage_mounts(every)
@@ -180,7 +180,7 @@ def is_folder(path: Path) -> bool:
 
 
 def mount_of(path: Path) -> Mount:
-    """Return the mount of an existing path, or a mount of the type "unknown" if the kernel lists none."""
+    """Return the mount of an existing path. If the kernel lists no such mount, return a mount of the type "unknown"."""
     resolved = path.resolve()
     holding = [mount for mount in all_mounts() if resolved.is_relative_to(mount.point)]
     device = f"device {resolved.stat().st_dev}"
@@ -269,8 +269,8 @@ def name_of(mount: Mount) -> str:
 
 
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
-    """Return a folder on the mount in which this user may create files. Folders in `wanted` have priority over usual
-    places. Return None if this user may not create files in any of these folders."""
+    """Return a folder on the mount in which this user can create files. Folders in `wanted` have priority over usual
+    places. Return None if this user cannot create files in any of these folders."""
     for folder in (*wanted, *_usual_places(mount)):
         if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder.resolve()

@@ -3,8 +3,8 @@
     `PROCESS`     Bytes last until the process ends (DRAM, HBM, CXL). No call makes them durable.
     `REBOOT`      Bytes last until the machine goes down (tmpfs). No call makes them durable.
     `JOB`         Bytes last until the batch job ends (job scratch). The file system decides how they become durable.
-    `PERMANENT`   Bytes last until a user removes them. They become durable by MAP_SYNC and cache-line write-back (DAX),
-                  otherwise by msync or fdatasync.
+    `PERMANENT`   Bytes last until a user removes them. With DAX, MAP_SYNC and cache-line write-back make bytes durable.
+                  Without DAX, msync or fdatasync makes bytes durable.
 """
 
 from __future__ import annotations

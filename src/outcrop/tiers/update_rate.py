@@ -83,7 +83,7 @@ class UpdateRateMeter:
     threads together. The rate is measured on slabs of a block.
 
     The meter uses at most `budget_bytes` of memory. All measurements of a meter together take a twentieth of the
-    expected time of the run, but at least 2 s and at most 6 s. Before its first measurement, the meter may wait up to 3
+    expected time of the run, but at least 2 s and at most 6 s. Before its first measurement, the meter can wait up to 3
     s until the speed of the machine is constant. If `measure` is false, or if the time for measurements is used up, the
     meter does not measure. Instead, the meter returns the rate of the most similar measured sizes. If no sizes were
     measured, the meter returns an assumed rate.
@@ -213,8 +213,8 @@ class UpdateRateMeter:
 
     def _measure_factor(self) -> None:
         """Measure the fastest sizes of the cache again, and set the factor to the result. New rates are divided by this
-        factor before they are kept. The factor of the last run is not good enough for this, because the run may have
-        had other sizes, or the speed of the machine may have changed since the run."""
+        factor before they are kept. The factor of the last run is not good enough for this. The last run had perhaps
+        other sizes, or the speed of the machine has changed since this run."""
         if (known := self._fastest_known()) is not None:
             self.factor = self._timed(known) / self._known[known]
 
@@ -232,7 +232,7 @@ class UpdateRateMeter:
         return rate
 
     def can_measure(self, sizes: Sizes) -> bool:
-        """Return True if the meter may measure, and if its memory is large enough for a slab of one plane."""
+        """Return True if the meter is allowed to measure, and if its memory is large enough for a slab of one plane."""
         return self._may_measure and self._fits(self._reduce(sizes))
 
     def measure_again(self, sizes: Sizes) -> None:
@@ -248,16 +248,18 @@ class UpdateRateMeter:
 
     def _reduce(self, sizes: Sizes) -> Sizes:
         """Return sizes whose rate is similar to the rate of `sizes`, but with fewer levels and planes. So a measurement
-        of these sizes is short, and the available memory is large enough. All sizes with many levels become the same
-        sizes, so a measurement does not show how a rate depends on large numbers of levels. `edge_factor` corrects for
-        the number of planes. A pass of more levels also has a few more ranges of columns, because the ranges move with
-        each level. No factor corrects for this: all ranges together have the same cells, and rows in ranges are long.
+        of these sizes is short, and the available memory is large enough. Sizes with different large numbers of levels
+        become the same sizes, so a measurement does not show how the rate depends on these numbers. `edge_factor`
+        corrects for the number of planes. A pass of more levels also has a few more ranges of columns, because the
+        ranges move with each level. No factor corrects for this, because the effect is small: the total number of cells
+        in all ranges is the same, and the rows in ranges are long.
         """
         problem = self._problem
         # with this number of levels, each thread has two bands
         bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0
         levels = min(sizes.levels, max(LEVELS_MEASURED, bands))
-        # The halos of the measured levels must fit the memory, not the larger halos of all levels of a pass.
+        # The memory must be large enough for the halos of the measured levels. The larger halos of all levels of a pass
+        # do not matter.
         planes, cells = self._planes(sizes, levels)
         slab = min(sizes.slab, max(8, self._updates_per_measurement // (levels * cells)))
         # For a thin slab, the rate depends strongly on the number of planes. So levels and planes are reduced in the
@@ -319,8 +321,8 @@ class UpdateRateMeter:
 def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:
     """Return the frame and the update region of a block of the wavefront scheme, in the middle of the grid. If the rows
     of a rank are one block, the frame includes the halos of deep halos. The region then has fewer rows at each level.
-    The ends of these rows cut tiles, which makes updates slower. Blocks of other schemes have other regions. For
-    example, ranks with split tiling have no halos of this kind."""
+    The ends of these regions cut tiles, and the cut tiles make updates slower. Blocks of other schemes have other
+    regions. For example, ranks with split tiling have no halos of this kind."""
     cut, region = blocks_in_y(problem, sizes.levels, sizes), DeepHalo(problem, sizes.levels).region
     if cut.count == 1:
         return problem.frame(sizes.levels), region

@@ -55,8 +55,8 @@ struct Opened {
 
 namespace {
 
-// All ranks must call this function. Runs act() on each rank where `acts` is true. If act() throws an error on any
-// rank, throws this error on all ranks.
+// All ranks must call this function. Runs act() on each rank whose argument `acts` is true. If act() throws an error on
+// one of these ranks, all ranks throw this error.
 template <typename Act>
 void on_ranks(Engine &engine, Failure::Kind kind, bool acts, Act &&act) {
   Task task;
@@ -153,8 +153,8 @@ void create_files(Opened &opened) {
              [&] { create_anew(node_file_of(opened.path, rank)); });
 }
 
-// All ranks must call this function. Returns the index of a file that has no steps yet. For each range of a step, the
-// index names the node file that will contain the range.
+// All ranks must call this function. Returns an index without steps. For each range of a step, the index names the node
+// file that will contain the range.
 NodeIndex make_index(const Opened &opened) {
   Engine &engine = *opened.engine;
   std::set<int> nodes;  // the nodes that have an aggregator
@@ -229,9 +229,9 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
 // --- steps -----------------------------------------------------------------------------------------------------------
 
 // All ranks must call this function. Prepares the stages for a step whose base is `base`. If the step can overlap a
-// staged step with another base, drains and empties all stages. If the stages were not drained, a late drain of the
-// older step could overwrite bytes of the newer step. The reason is that a byte may belong to different aggregators in
-// the two steps, and the drains of different aggregators have no fixed order.
+// staged step with another base, drains and empties all stages. Otherwise a late drain of the older step could
+// overwrite bytes of the newer step. The reason is that a byte can belong to different aggregators in the two steps.
+// Different aggregators drain in any order.
 void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (!opened.is_staged() || !opened.writable) return;
   Engine &engine = *opened.engine;
@@ -276,7 +276,7 @@ void check(const Opened &opened, bool write, std::uint64_t base) {
 }
 
 // Makes the task of an operation. If this rank has an error, its task has no data and only reports the error. So no
-// other rank waits for this rank.
+// other rank waits forever for this rank.
 template <typename Memory>
 Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base,
              std::string wrong) {

@@ -1,6 +1,6 @@
 // One file that all ranks of a plan write or read together, and the operations on this file. All functions of File are
-// collective. All ranks must call these functions in the same order with the same arguments, except for the memory. If
-// one rank has an error, all ranks throw this error.
+// collective. All ranks must call these functions in the same order. All ranks must pass the same arguments, but each
+// rank passes its own memory. If one rank has an error, all ranks throw this error.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,9 @@ struct FileOptions {
   /// The maximum size of the stage on a node, in bytes. The aggregators of the node share this room. The value 0 means
   /// that a stage may use all free bytes.
   std::uint64_t stage_bytes = 0;
-  /// Other stage folders of this node. An earlier program may have left steps of this file in these folders. These
-  /// steps are drained or discarded in the same way as the steps in `stage_folder`.
+  /// Other stage folders of this node. An earlier program may have left steps of this file in these folders. The
+  /// library treats these steps like steps that an earlier program has left in `stage_folder`: it drains or discards
+  /// them.
   std::vector<std::string> settle_folders = {};
   /// If true, each node writes its own file. The index `path`.index lists these files (node_files.hpp).
   bool node_files = false;
@@ -76,8 +77,8 @@ class File {
 
   File(File &&) noexcept;
   File &operator=(File &&) noexcept;
-  /// If close() was not called, the destructor waits for this rank's operations and its stage, and ignores errors. In
-  /// this case, node files get no index.
+  /// If close() was not called, the destructor waits until this rank's operations have ended and its stage is drained.
+  /// The destructor ignores errors and writes no index of node files.
   ~File();
 
   /// These functions begin to write or read one step. `memory` has one span for each variable of this rank. Each span
@@ -98,7 +99,7 @@ class File {
   /// Waits until all written bytes are durable in the file. Staged bytes are drained first.
   void flush();
   /// Waits until all operations have ended and the stage is drained. After close(), the caller can only destroy the
-  /// file. If bytes cannot be drained, this function throws an error, and these bytes stay in the stage.
+  /// file. Throws an error if bytes cannot be drained. These bytes stay in the stage.
   void close();
 
   const std::string &path() const;

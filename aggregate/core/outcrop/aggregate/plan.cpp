@@ -18,8 +18,8 @@ namespace {
 constexpr int tag_pattern = 32765;
 constexpr int nowhere = -1;
 
-// A rank sends these data to all ranks, once for each domain in which it has bytes. The data are the number of these
-// bytes, and the length of the message that will describe them.
+// A rank sends this struct to all ranks, once for each domain in which it has bytes. The struct has the number of the
+// bytes, and the length of the message that will describe the bytes.
 struct Announced {
   Tally tally;
   std::uint64_t words = 0;
@@ -68,8 +68,8 @@ void join_domains(std::vector<std::vector<Range>> &domains, std::size_t together
   domains = std::move(joined);
 }
 
-// Sends this rank's patterns to the aggregators. Returns, for each domain, the list of senders with their patterns. The
-// list of a domain is empty if another rank is the aggregator of the domain.
+// Sends this rank's patterns to the aggregators. Returns a list of senders with their patterns, for each domain. If
+// another rank is the aggregator of a domain, the list of this domain is empty.
 std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<const Announced> parts,
                                                    const std::vector<std::vector<std::uint64_t>> &own,
                                                    std::span<const int> aggregators) {
@@ -204,8 +204,8 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   engine->reading_only = options.reading_only;
   const std::vector<int> nodes = link.gather(link.node());
   const std::vector<Tally> tallies = tallies_of(parts.all);
-  // A plan for reading has no relays. Several ranks may read the same bytes, so the bytes of all ranks in a round may
-  // not fit into the slot of a relay.
+  // A plan for reading has no relays. Several ranks can read the same bytes. So the bytes of all ranks in a round can
+  // be too many for the slot of a relay.
   const bool can_merge = !summary.own && !options.reading_only;
   Election election = options.elect(
       {decision.domains.size(), tallies, nodes, summary.buffer_bytes, summary.buffers, can_merge, decision.owners});
@@ -275,8 +275,8 @@ Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool
   try {
     if (given.problem.empty()) read();
   } catch (const InputError &error) {
-    // If `first_has_environment` is true, read() is called a second time below, with the environment of rank 0. So the
-    // errors of the first call are ignored.
+    // If `first_has_environment` is true, the code below calls read() a second time, with the environment of rank 0. In
+    // this case, errors of the first call do not count.
     if (!first_has_environment) given.problem = error.what();
   }
   if (first_has_environment) {

@@ -6,8 +6,8 @@
 //
 // A tally is the number of bytes that a rank has in a domain. A domain is a list of ranges of the file. The domain's
 // aggregator is the rank that writes and reads these ranges. A round is a part of a domain that fits into one buffer.
-// If every rank has only a few long contiguous runs of bytes, each rank can be the aggregator of its own bytes. Then
-// ranks do not send bytes.
+// Each rank can be the aggregator of its own bytes if every rank has only a few long contiguous runs of bytes. Then
+// ranks send no bytes to other ranks.
 //
 // Plan::make lets its caller choose the aggregators. PlacedPlan chooses the aggregators with the lowest cost on the
 // machine that the ranks run on. The interfaces for C, Fortran and Python use PlacedPlan:
@@ -43,8 +43,8 @@ struct FileOptions;
 class Plan {
  public:
   /// All ranks must call this function. Makes a plan. `transport` must outlive the plan. Throws InputError on every
-  /// rank if ranks declare the same byte, if their options differ, or if options are invalid. For an overlap, the
-  /// message names both ranks and the offset. Throws CommunicationError.
+  /// rank if two ranks declare the same byte, if the options of ranks differ, or if options are invalid. If two ranks
+  /// declare the same byte, the message names both ranks and the offset. Throws CommunicationError.
   static Plan make(outcrop_transport &transport, const Declaration &declaration, const PlanOptions &options = {});
 
   const PlanSummary &summary() const;
@@ -68,10 +68,10 @@ struct GivenSettings {
   std::string problem = {};
 };
 
-/// All ranks must call this function. Reads this rank's settings, and checks that they are equal on all ranks. Only the
-/// folder and the bytes of a stage may differ. Returns the settings of this rank. If `first_has_environment` is true,
-/// all ranks use the environment of rank 0. Also sets the transport's time limit for waiting. Throws InputError on all
-/// ranks if the settings of any rank are invalid.
+/// All ranks must call this function. Reads this rank's settings, and checks that all ranks have the same settings.
+/// Only the folder and the size of a stage can differ between ranks. Returns the settings of this rank. If
+/// `first_has_environment` is true, all ranks use the environment of rank 0. Also sets the transport's time limit for
+/// waiting. Throws InputError on all ranks if the settings of any rank are invalid.
 Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool first_has_environment = false);
 
 class PlacedPlan {
@@ -97,9 +97,9 @@ class PlacedPlan {
   /// The plan keeps the last 1024 steps of each kind.
   void add_measured(const std::string &what, const Timing &timing);
 
-  /// Returns a text for users. It contains the aggregators with the reasons, the decision about staging, the settings,
-  /// and the measured times of this rank's steps. The `max_domains` slowest domains are described in detail. `library`
-  /// is the name of the MPI library.
+  /// Returns a text for users. The text names the aggregators and the reasons for their choice. It also has the
+  /// decision about staging, the settings, and the measured times of this rank's steps. It describes the `max_domains`
+  /// slowest domains in detail. `library` is the name of the MPI library.
   std::string explain(std::size_t max_domains = 1, const std::string &library = {}) const;
 
  private:

@@ -6,8 +6,8 @@
 
 A file of the user with lines `rank: group switch port` has priority over all providers. The C++ core reads this file.
 
-Nodes are the leaves of a tree of switches. A path leads from the top of the tree to a node. The common part of two
-paths determines the distance between the two nodes:
+Nodes are the leaves of a tree of switches. A path leads from the top of the tree to a node. The distance between two
+nodes depends on how many first parts their paths have in common:
 
     group 0 ──┬── switch 0 ──┬── node 0       0, 0, 0
               │              └── node 1       0, 0, 1      shares (0, 0) with node 0: the same switch
@@ -42,9 +42,9 @@ longest connection is node - switch - switch of the group - switch of the other 
 
 
 def tree_links(levels: int) -> tuple[float, ...]:
-    """Return the distances in a tree. Entry s is the distance between two nodes whose paths have the first s parts in
-    common, and no further part. The distance counts the links from one node up to the common switch, and down to the
-    other node.
+    """Return the distances in a tree. Entry s is the distance between two nodes whose paths have exactly the first s
+    parts in common. The distance is the number of links from one node up to the common switch, and down to the other
+    node.
     """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
@@ -52,8 +52,8 @@ def tree_links(levels: int) -> tuple[float, ...]:
 @dataclass(frozen=True)
 class PathDistances:
     """The distances between nodes in a tree. `paths` has a row for each node. A row has one number for each level of
-    the tree, from the top down. `links[s]` is the distance between two nodes whose paths have the first s numbers in
-    common, and no further number.
+    the tree, from the top down. `links[s]` is the distance between two nodes whose rows have exactly the first s
+    numbers in common.
     """
 
     paths: NDArray[np.int64]
@@ -78,8 +78,8 @@ class PathDistances:
 
 @dataclass(frozen=True)
 class PmixAnswer:
-    """The answer of the PMIx library: the name of the host and its coordinates in the fabric, or the reason why the
-    coordinates are missing.
+    """The answer of the PMIx library: the name of the host, and the host's coordinates in the fabric. If there are no
+    coordinates, `refusal` is the reason.
     """
 
     host: str = ""
@@ -105,8 +105,8 @@ class Facts:
 @dataclass(frozen=True)
 class Surroundings:
     """The data of each node, and functions that find more data. `run` returns the output of a command, or None if the
-    command fails. `ping_pong` returns a table with a row and a column for each node. A value is the time of a small
-    message between the two nodes, in seconds.
+    command fails. `ping_pong` returns a table with a row and a column for each node. A value is the time, in seconds,
+    of a small message between the node of the row and the node of the column.
     """
 
     nodes: Sequence[Facts]
@@ -130,8 +130,8 @@ class TableDistances:
 
 @dataclass(frozen=True)
 class Found:
-    """The result of the search: the distances, their provider, and the reasons why earlier providers did not know the
-    distances.
+    """The result of the search: the distances and their provider. `refusals` has the earlier providers, and the reasons
+    why they did not know the distances.
     """
 
     distances: Distances
@@ -155,8 +155,9 @@ def find_distances(around: Surroundings) -> Found:
 
 
 def by_slurm(around: Surroundings) -> Distances | str:
-    """Return distances from the environment variable `SLURM_TOPOLOGY_ADDR`, such as `s0.s4.node7`. If the variable is
-    missing or names no switch, use the list of switches and nodes that scontrol prints.
+    """Return the distances that follow from the environment variable `SLURM_TOPOLOGY_ADDR` of each node. Its value is a
+    path such as `s0.s4.node7`. If the variable is missing or names no switch, use the list of switches and nodes that
+    scontrol prints.
     """
     addresses = [node.environment.get("SLURM_TOPOLOGY_ADDR", "") for node in around.nodes]
     if all(addresses):
@@ -174,8 +175,8 @@ def by_slurm(around: Surroundings) -> Distances | str:
 
 
 def by_pmix(around: Surroundings) -> Distances | str:
-    """Return distances in a tree. The path of a node, from the top of the tree, has the coordinates of the node and
-    then the name of its host.
+    """Return distances in a tree. The path of a node has the coordinates of the node, from the top of the tree down,
+    and then the name of its host.
     """
     missing = next((node.pmix for node in around.nodes if not node.pmix.coordinates), None)
     if missing:
@@ -199,9 +200,9 @@ def by_hosts(around: Surroundings) -> Distances | str:
 
 
 def by_ping_pong(around: Surroundings) -> Distances | str:
-    """Return measured times as distances, in multiples of the shortest time between two nodes. Each time is the mean of
-    both directions. The distances are rounded to multiples of 0.5, because smaller differences cannot be measured
-    reliably.
+    """Return measured times as distances: each time is divided by the shortest time between two nodes. A time is the
+    mean of both directions. The distances are rounded to multiples of 0.5, because the measurements cannot show smaller
+    differences reliably.
     """
     nodes = len(around.nodes)
     if nodes < 3:
@@ -241,7 +242,7 @@ NAMES = (
     ("r1i2n3", r"r(\d+)i(\d+)n(\d+)"),  # SGI ICE: rack, enclosure, node
     ("rack4-node12", r"(?:r|rack)[-_]?(\d+)[-_]?(?:n|node)[-_]?(\d+)"),
 )
-"""Examples and patterns of host names. The groups of a pattern are the parts of the path, from the top of the tree
+"""Examples and patterns of host names. The groups of a pattern match the parts of the path, from the top of the tree
 down.
 """
 
@@ -256,8 +257,8 @@ def _by_names(names: Sequence[str]) -> Distances | str:
 
 
 def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
-    """Return the distances between nodes with these paths. Each path begins at the top of the tree. In shorter paths,
-    the first part is repeated until all paths have the same length.
+    """Return the distances between nodes with these paths. Each path begins at the top of the tree. A path that is
+    shorter than the others begins with several copies of its first part, so that all paths have the same length.
     """
     listed = [list(path) for path in paths]
     levels = max(map(len, listed))

@@ -53,12 +53,13 @@ def create(
         way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses between the two.
         size_bytes: the final size of the file. The default 0 means that the file grows.
         stage: a folder on a tier of each node. A write ends when its bytes are durable in this folder. Later, the bytes
-            are copied to the file in the background. Steps of this file that an earlier program has left in the folder
-            are deleted (see `File.notes`). With "auto", steps are staged on a tier of the machine if this makes the
-            predicted time shorter.
+            are copied to the file in the background. An earlier program may have left steps of this file in the folder.
+            These steps are deleted (see `File.notes`). With "auto", steps are staged on a tier of the machine if this
+            makes the predicted time shorter.
         stage_bytes: the maximum size of the stage on a node. 0 means all free space.
         stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
-        seconds_between: for "auto": the seconds between two steps, during which the stage is drained.
+        seconds_between: for "auto": the time, in seconds, for which the program computes between two steps. The stage
+            is drained during this time.
         reads_back: for "auto": the number of times that each step is read soon after its write.
         node_files: if true, each node writes its own file instead of the shared file. The file `path`.index lists these
             files.
@@ -85,8 +86,8 @@ def open(
     node_files: bool = False,
 ) -> File:
     """Open an existing file for reading. If `writable` is true, the file can also be written. The other arguments have
-    the same meaning as in `create`. Steps that an earlier program has left in the stage are first copied to the file.
-    All ranks must call this function. Raises StorageError on all ranks.
+    the same meaning as in `create`. If an earlier program has left steps in the stage, this function first copies them
+    to the file. All ranks must call this function. Raises StorageError on all ranks.
     """
     stages = stage, stage_bytes, stage_persistence, seconds_between, reads_back
     place, settings = _checked(path, plan, way, 0, stages, durable=durable, node_files=node_files)
@@ -117,8 +118,8 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
     """Copy the files of all nodes into the file `target`, and return the size of this file. `index` is the path of the
     file that lists the files of the nodes. Only one process may call this function.
 
-    The bytes of the new file are read back and compared before the file gets the name `target`. The files of the nodes
-    are kept. Raises InputError, CorruptionError and StorageError.
+    The function writes a new file, reads it back and compares its bytes. Only then does the file get the name `target`.
+    The files of the nodes stay unchanged. Raises InputError, CorruptionError and StorageError.
     """
     source, place = as_place(index, "index"), as_place(target, "target")
     require_regular(source)
@@ -184,7 +185,7 @@ class File:
 
     @property
     def is_staged(self) -> bool:
-        """True if the steps of this file are first written to a stage."""
+        """True if steps of this file are first written to a stage, and later copied to the file."""
         return bool(self._before)
 
     @property
@@ -245,7 +246,7 @@ class File:
 
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
         """Return the bytes of all arrays, and an empty text. If an array is unsuitable, return an empty list and a text
-        with the reason, which the core reports to all ranks.
+        with the reason. The core reports this reason to all ranks.
         """
         self._plan.check_open()
         names, needed = self._plan.names, self._plan._core.memory_nbytes

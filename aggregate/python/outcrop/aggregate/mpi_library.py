@@ -5,9 +5,9 @@
     mpi.h  ──► headers found by $MPICC, by mpi4py's compiler, near the library, or by an mpicc
 
 Each implementation of MPI has its own binary interface, and several implementations may be installed. The transport
-calls MPI, and crashes if it was compiled with the headers of another implementation. So Outcrop checks that the headers
-and the library belong to the same implementation. Outcrop looks for mpirun in the installation of the library, in
-Python's folder of scripts, and in the folders of PATH.
+calls MPI. If the transport was compiled with the headers of another implementation, it crashes. So Outcrop checks that
+the headers and the library belong to the same implementation. Outcrop looks for mpirun in the installation of the
+library, in Python's folder of scripts, and in the folders of PATH.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
 programs on a node would use the same first cores.
 """
 
-# The program below prints the macros by which a header identifies its implementation of MPI. Libraries derived from
-# MPICH (Intel, Cray) have the binary interface of MPICH, but their own version numbers. Other libraries may have the
-# standard binary interface of MPI 5. The names are in quotes, because the preprocessor would otherwise replace the
-# macro MPICH.
+# Each mpi.h has macros with the name and version of its implementation of MPI. The program below prints these macros.
+# Libraries derived from MPICH (Intel, Cray) have the binary interface of MPICH, but their own version numbers. Other
+# libraries may have the standard binary interface of MPI 5. The names are in quotes: without quotes, the preprocessor
+# would replace the word MPICH, which can be a macro.
 PROBE = """
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -63,8 +63,8 @@ class MpiVersion:
         return " ".join([self.name, *([".".join(map(str, self.version))] if self.version else [])])
 
     def fits(self, other: MpiVersion) -> bool:
-        """Return whether this MPI and `other` have the same binary interface: the same name and, if both versions are
-        known, the same major version.
+        """Return whether this MPI and `other` have the same binary interface. This is true if they have the same name
+        and the same major version. If a version is unknown, only the names count.
         """
         known = self.version and other.version
         return self.name == other.name and (not known or self.version[0] == other.version[0])
@@ -151,7 +151,7 @@ class _SymbolInfo(ctypes.Structure):
 
 
 def _candidates(library: MpiLibrary) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the origin and the compiler flags of each set of headers that may be suitable."""
+    """Find headers that may be suitable. For each of them, yield the origin and the compiler flags."""
     prefix = library.path.parent.parent
     own = shlex.split(os.environ.get("MPICC", ""))
     configured = shlex.split(_mpi4py_compiler())
@@ -207,7 +207,7 @@ class Launcher:
         return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
 
     def mpi_io(self) -> list[str]:
-        """Return the names of implementations of MPI-IO that `mpirun --mca io NAME` of Open MPI accepts."""
+        """Return the names of Open MPI's implementations of MPI-IO. `mpirun --mca io NAME` accepts these names."""
         if self.family != OPEN_MPI:
             return []
         lister = self.program.with_name("ompi_info")

@@ -88,8 +88,8 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class KnownMachine:
-    """The description of the machine by one rank, as an input of the core. On the first rank of a node, `node_text` is
-    the text of a machine file, or `problem` is the reason why there is no text. `Plan.explain` shows `lines`.
+    """The data of one rank about the machine, as an input of the core. On the first rank of each node, `node_text` is
+    the text of a machine file. If there is no text, `problem` is the reason. `Plan.explain` shows `lines`.
     """
 
     node_text: str
@@ -126,7 +126,7 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
     """Return the text of the machine file `file`, or a text that describes this node if `file` is None. The core adds a
-    table of the tiers that this node cannot use, with the reasons. The core also adds a target if the text has no
+    table of the tiers that this node cannot use, with the reasons. If the text has no target, the core also adds a
     target. Raises InputError for an invalid file.
     """
     name = "this machine" if file is None else str(file)
@@ -217,7 +217,7 @@ def _target(latency_seconds: float | None, bytes_per_second: float | None) -> Ta
 
 
 def machine_text(tiers: Sequence[Tier], target: Path) -> str:
-    """Return the text of a machine file with the tiers that can hold buffers, and with the file system at `target`.
+    """Return the text of a machine file. It describes the tiers that can hold buffers, and the file system at `target`.
     Raises InputError.
     """
     kept = {_name(tier): tier for tier in tiers if tier.kind != SHARED and tier.free_bytes and _is_plain(tier.where)}
@@ -247,7 +247,8 @@ def _tier_table(name: str, tier: Tier) -> str:
         name,
         kind=tier.kind,
         directory=str(tier.directory.absolute()) if tier.directory is not None else None,
-        # The table of DRAM names no NUMA nodes: the system allocates DRAM near the thread that first accesses it.
+        # The table of DRAM names no NUMA nodes, because the system allocates DRAM near the thread that first accesses
+        # it.
         nodes=None if tier.directory is not None or tier.kind == "dram" else ",".join(map(str, tier.nodes)),
         read=float(found.tier.empty_bytes_per_second),
         write=float(found.tier.fill_bytes_per_second),

@@ -43,7 +43,7 @@ class Network:
 
 @dataclass(frozen=True)
 class BufferTier:
-    """A tier of the nodes that can hold buffers. The rates of filling and of emptying its buffers may differ."""
+    """A tier of the nodes that can hold buffers. Its buffers can be filled at one rate and emptied at another rate."""
 
     name: str
     latency_seconds: float
@@ -125,8 +125,8 @@ class Tallies:
 
 
 def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions) -> Placement:
-    """Return the placement of `domains` domains with the smallest sum of the costs of all domains. Raises InputError if
-    no tier has room for the buffers.
+    """Return the placement of `domains` domains for which the sum of the costs of all domains is smallest. Raises
+    InputError if no tier has room for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place(machine, tallies, domains, options)
@@ -135,11 +135,11 @@ def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOp
 def place_best(
     machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions, *, try_both: bool = True
 ) -> Placement:
-    """Return the fastest placement of `domains` domains, or of fewer domains: groups of 2, 4, 8, ... neighbouring
-    domains may be joined.
+    """Return the fastest placement. The function tries `domains` domains, and also fewer domains: it joins groups of 2,
+    4, 8, ... neighbouring domains.
 
-    If `try_both` is true, the function compares two ways to send. The ranks of a node send either one common message or
-    separate messages. Raises InputError if no tier has room for the buffers.
+    If `try_both` is true, the function compares two ways to send: the ranks of a node send one common message, or each
+    rank sends its own message. Raises InputError if no tier has room for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place_best(machine, tallies, domains, options, try_both)
@@ -148,7 +148,9 @@ def place_best(
 def predict(
     machine: Machine, tallies: Tallies, options: PlacementOptions, ranks: Sequence[int], tiers: Sequence[int]
 ) -> Placement:
-    """Return the placement of the domains on these ranks and tiers, with its predicted cost."""
+    """Return the placement in which domain i is on the rank `ranks[i]` and the tier `tiers[i]`, with its predicted
+    cost.
+    """
     _check(machine, tallies, len(ranks))
     assert len(ranks) == len(tiers) and len(set(ranks)) == len(ranks), "a rank is the aggregator of one domain"
     assert not len(ranks) or (max(ranks) < len(machine.node_of_rank) and max(tiers) < len(machine.tiers))

@@ -5,8 +5,8 @@ makes a plan.
                                   an error at one rank is raised on all ranks
 
 An extent describes bytes of a file, and the places of these bytes in the memory of a rank (decision/extent.hpp of the
-core). There are three kinds of extents: contiguous bytes, blocks of equal size at equal distances (strided), and a part
-of an array in C order.
+core). There are three kinds of extents: contiguous bytes, strided blocks (blocks of equal size at equal distances), and
+a part of an array in C order.
 
 Settings come from arguments, MPI info hints and the environment. The core has the table of all settings
 (placement/settings.cpp).
@@ -41,7 +41,7 @@ Extents = Mapping[str, Variable] | Sequence[Variable]
 
 
 def contiguous(offset: int, nbytes: int, *, memory_offset: int = 0) -> Extent:
-    """Return an extent of `nbytes` bytes, which begins at byte `offset` of the file and at byte `memory_offset` of the
+    """Return an extent of `nbytes` bytes. It begins at byte `offset` of the file, and at byte `memory_offset` of the
     variable's memory. Raises InputError for impossible numbers, such as negative numbers.
     """
     numbers = {"offset": offset, "nbytes": nbytes, "memory_offset": memory_offset}
@@ -125,7 +125,8 @@ class Plan:
 
     @property
     def end(self) -> int:
-        """The end of a step: the offset after the last byte of a step whose `base` is 0."""
+        """The offset at which a step ends if its `base` is 0. The last byte of the step is directly before this offset.
+        """
         return self._core.end
 
     @property
@@ -135,7 +136,9 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """The predicted seconds to write a step directly to the file, or to read a step if `reads_only` is true."""
+        """The predicted seconds to write a step directly to the file. If `reads_only` is true, the predicted seconds to
+        read a step.
+        """
         return self._core.seconds
 
     @property
@@ -204,12 +207,12 @@ def declare(
             extent or a list of extents. A rank may have no variables.
         target: the folder of the files. The bandwidth and the latency of its storage affect the choice of aggregators.
             The default is the working directory.
-        machine: a file that describes the nodes. `outcrop agg machine` writes such a file. By default, the nodes have
-            the tiers that `outcrop tiers` finds, with the figures of earlier measurements.
+        machine: a file that describes the nodes. `outcrop agg machine` writes such a file. By default, Outcrop uses the
+            tiers that `outcrop tiers` finds, and the figures of earlier measurements.
         reads_only: if true, ranks may declare the same bytes, and the plan cannot write.
         own_run_bytes: if the contiguous ranges of bytes of each rank have at least this mean length, each rank performs
-            its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node and no setting of aggregators
-            is given. Otherwise the default is 0.
+            its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node, and `count`, `tier`,
+            `persistence` and `hosts` are not given. Otherwise the default is 0.
         topology: a file with lines `rank: group switch port`.
         hints: an mpi4py `Info` or a mapping. Names of hints are ROMIO's names, or begin with `outcrop_agg_`.
         count: the number of aggregators. The default is the number with the shortest predicted time.
@@ -218,16 +221,16 @@ def declare(
         buffer: the size of each buffer in bytes, a multiple of 4096.
         buffers: the number of buffers of each aggregator, 2 to 8.
         hosts: the hosts that may have aggregators, as in ROMIO's cb_config_list.
-        transport: the transport between nodes: "messages" (two-sided), or "rma" (one-sided). If "rma" does not work,
+        transport: how bytes move between nodes: "messages" (two-sided), or "rma" (one-sided). If "rma" does not work,
             messages are used. `explain` names the transport in use.
         seconds_most: the maximum time that a rank waits for other ranks. After this time, the rank raises
             CommunicationError. The default is no limit.
 
-    A setting that you do not pass as an argument comes from `hints`, or else from the variables OUTCROP_AGG_* in the
-    environment of rank 0.
+    If you do not pass a setting as an argument, its value comes from `hints`. If `hints` does not have the setting
+    either, its value comes from the variable OUTCROP_AGG_* in the environment of rank 0.
 
-    Raises InputError on all ranks for invalid arguments, or if two ranks declare the same byte. The message names the
-    byte and both ranks.
+    Raises InputError on all ranks for invalid arguments. Also raises InputError on all ranks if two ranks declare the
+    same byte. Then the message names the byte and both ranks.
     """
     arguments = {
         "count": count, "tier": tier, "persistence": persistence, "buffer": buffer, "buffers": buffers, "hosts": hosts,
@@ -291,15 +294,15 @@ def read_settings(
     hints: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Return the settings. Each setting comes from the arguments, or else from the hints, or else from the environment.
-    Arguments that are None or 0 count as missing. Raises InputError for invalid values.
+    """Return the settings. The value of a setting comes from the first source that has it: the arguments, the hints, or
+    the environment. Arguments that are None or 0 count as missing. Raises InputError for invalid values.
     """
     given = {name: str(value) for name, value in (arguments or {}).items() if value}
     return _aggregate.settings(given, dict(hints or {}), environment_texts(environment))
 
 
 def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return all variables whose names begin with OUTCROP_AGG_, including variables that are not settings."""
+    """Return all variables whose names begin with OUTCROP_AGG_, even variables that are not settings."""
     return {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
 
 

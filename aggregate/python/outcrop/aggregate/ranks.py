@@ -67,8 +67,8 @@ class Ranks:
     """
 
     def __init__(self, communicator: Any) -> None:
-        """`communicator` is an mpi4py intracommunicator. With None, this process is the only rank. The transport is
-        compiled when an MPI library is first used, which takes some seconds.
+        """`communicator` is an mpi4py intracommunicator. With None, this process is the only rank. Outcrop compiles the
+        transport when it first uses an MPI library. This takes some seconds.
 
         Raises InputError on all ranks if mpi4py, a C++ compiler or the headers of the running MPI are missing, or if
         `communicator` is not an intracommunicator.
@@ -104,8 +104,7 @@ class Ranks:
 
     def gather(self, value: Value) -> list[Value]:
         """Return the values of all ranks, in the order of ranks. All ranks must call this function. Raises
-        CommunicationError if MPI fails, or if a rank does not call the function within `seconds_most` seconds (a
-        setting).
+        CommunicationError if MPI fails, or if a rank does not call the function in time (setting `seconds_most`).
         """
         if self._users is None:
             return [value]
@@ -124,11 +123,11 @@ class Ranks:
             raise CommunicationError(table.error(table.self).decode(errors="replace"))
 
     def use_rma(self) -> str:
-        """Test one-sided communication. If this test succeeds, all later messages use one-sided communication, except
-        short messages. All ranks must call this function before other communication.
+        """Test one-sided communication. If this test succeeds, all later messages, except short messages, use one-sided
+        communication. All ranks must call this function before other communication.
 
-        Returns "" on all ranks if the test succeeds, and the reason on all ranks if it fails. If a call of MPI never
-        returns, the program prints a line and ends. Raises CommunicationError.
+        If the test succeeds, returns "" on all ranks. If it fails, returns the reason on all ranks. If a call of MPI
+        never returns, the program prints a line and ends. Raises CommunicationError.
         """
         if self._users is None:
             return "there is only one process"
@@ -165,8 +164,8 @@ def compile_transport(library: MpiLibrary) -> Path:
     content = [*compiler_identity(compiler), *flags, str(library.path), library.text, *texts]
 
     def build(beside: Path) -> None:
-        # The path of the library makes the compiler link with the library that is already loaded. A name such as -lmpi
-        # could refer to another library.
+        # The command names the library by its path, so that the compiler links with the library that is already loaded.
+        # A name such as -lmpi could refer to another library.
         sources = [str(file) for file in files if file.suffix == ".cpp"]
         command = [*compiler, *flags, *sources, str(library.path), "-o", str(beside)]
         run_compiler(command, f"the transport over {library.version}")
@@ -180,8 +179,8 @@ def source_folder() -> Path:
 
 
 def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
-    """Compile the transport on the first rank of each node, and load it on every rank. An error on one rank is raised
-    on all ranks.
+    """Compile the transport on the first rank of each node, and load it on every rank. If one rank has an error, all
+    ranks raise this error.
     """
     node = communicator.Split_type(mpi.COMM_TYPE_SHARED)
     try:

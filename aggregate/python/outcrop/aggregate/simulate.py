@@ -4,7 +4,7 @@
     tiers, network, target ─┼─► machine ─► core ────┼─► round robin: the same number, on one node after the other
     workload ──► tallies ───┘                       └─► as ROMIO: one aggregator on each node, one buffer
 
-The same model predicts the times of all placements. So two predicted times differ only if the placements differ.
+The same model predicts the times of all placements. So if two predicted times differ, the cause is only the placement.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from outcrop.units import counted, format_bytes
 
 MAX_RANKS, MAX_COSTS_ASKED = 1 << 17, 1 << 27
 MAX_COSTS, MIN_AGGREGATORS = 1 << 22, 512
-"""By default, the number of aggregators is limited by the number of network cards. It is also limited by the larger of
-MIN_AGGREGATORS and MAX_COSTS / nodes. A number that is given with the option --aggregators can exceed these two limits.
+"""By default, the number of aggregators has two limits. The first limit is the number of network cards. The second
+limit is MIN_AGGREGATORS or MAX_COSTS / nodes, whichever is larger. The option --aggregators can set a number above both
+limits.
 """
 HEADS = ("placement", "aggregators", "nodes", "tier", "messages", "predicted", "GB/s", "merge", "latency", "transfer",
          "copy", "target", "overlapped")  # fmt: skip
@@ -115,7 +116,7 @@ class Simulated:
     pattern: Pattern
     rows: tuple[Row, ...]
     note: str = ""
-    """A remark if more aggregators may be faster but were not tried, otherwise ""."""
+    """A remark that more aggregators may be faster but were not tried. The value "" means that there is no remark."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -128,8 +129,8 @@ class Simulated:
 
 
 def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: str = "--aggregators") -> None:
-    """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks. `name` is the option
-    or setting with the number of aggregators.
+    """Raise InputError if there are more ranks than can be simulated, or if there are too many aggregators for the
+    ranks or the nodes. `name` is the option or setting with the number of aggregators.
     """
     ranks = nodes * ranks_per_node
     if ranks > MAX_RANKS:
@@ -177,7 +178,7 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
 
 
 def _cards(scenario: Scenario) -> int:
-    """Return the maximum number of aggregators if each aggregator has its own network card and its own rank."""
+    """Return how many aggregators can have their own network card and their own rank."""
     return min(scenario.ranks, scenario.topology.nodes * scenario.network.cards_on_node)
 
 
@@ -206,9 +207,9 @@ def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
 
 
 def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
-    """Yield a row for staging on the fastest tier that keeps its files at least until the job ends. The predicted time
-    does not include the copy to the target. Yields nothing if there is no such tier, or if the nodes do not share the
-    target.
+    """Yield a row for staging. The stage is on the fastest tier that keeps its files at least until the job ends. The
+    predicted time does not include the copy to the target. Yields nothing if there is no such tier, or if the nodes do
+    not share the target.
     """
     lasting = [one.tier for one in scenario.tiers.tiers if one.tier.persistence >= Persistence.JOB]
     if not lasting or not scenario.target.is_shared:

@@ -2,16 +2,16 @@
 
     every rank: facts_here() ──► gathered from all ranks ──► surroundings_of(...) ──► distances.find_distances
 
-PMIx: the launcher passes the coordinates of the node to each process at the start of the process. So no call below
-waits for the PMIx server. Outcrop uses only a PMIx library that MPI has loaded and initialised. The structures below
-have the layouts of pmix_common.h, versions 3 to 5.
+PMIx: when a process starts, the launcher passes the coordinates of the node to it. So no call below waits for the PMIx
+server. Outcrop uses only a PMIx library that MPI has loaded and initialised. The structures below have the layouts of
+pmix_common.h, versions 3 to 5.
 
     MPI ──loads──► libpmix ◄──at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
                       ▲
                       └── ask_pmix(): PMIx_Get of values that this process already has
 
 Ping-pong: the first ranks of all nodes measure the time of a small message. The measurement has several rounds. In each
-round, all pairs of that round measure at the same time, and each pair of nodes measures in exactly one round:
+round, several pairs of nodes measure at the same time. Each pair of nodes measures in exactly one round:
 
     round 0    0 ◄─► 3    1 ◄─► 2
     round 1    0 ◄─► 1    2 ◄─► 3
@@ -115,8 +115,8 @@ def loaded_pmix(maps: Path = MAPS) -> Path | None:
 
 
 def _get(pmix: ctypes.CDLL, own: _Process, key: bytes) -> _Value | None:
-    """Return the value of a key, or None if this process does not have the value yet. PMIx allocates a little memory
-    for the value. This memory is not freed.
+    """Return the value of a key, or None if this process does not already have the value. PMIx allocates a little
+    memory for the value. This memory is not freed.
     """
     only_local = _Info(OPTIONAL, 0, _Value(1))
     only_local.value.data[0] = 1
@@ -193,9 +193,9 @@ def _cray_name(root: Path) -> str:
 
 
 def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
-    """Return a table with a row and a column for each node. A value is the time of a message between the two nodes, in
-    seconds. `leaders` are the first ranks of the nodes, ascending. All ranks of the mpi4py communicator must call this
-    function. Messages use a duplicate of the communicator.
+    """Return a table with a row and a column for each node. A value is the time, in seconds, of a message between the
+    node of the row and the node of the column. `leaders` are the first ranks of the nodes, ascending. All ranks of the
+    mpi4py communicator must call this function. Messages use a duplicate of the communicator.
     """
     over = communicator.Dup()
     try:
@@ -216,10 +216,10 @@ def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
 
 
 def partners(own: int, nodes: int) -> Iterator[int | None]:
-    """Yield the partner of the node `own` in each round, or None in a round in which this node has no partner. The
-    numbers of two partners add up to the number of the round, modulo the number of rounds. With this rule alone, one
-    node in each round would be its own partner. With an even number of nodes, the partner of this node is the last
-    node, to which the rule does not apply. With an odd number, this node has no partner.
+    """Yield, for each round, the partner of the node `own`, or None if this node has no partner in the round. Two nodes
+    are partners if the sum of their numbers is the number of the round, modulo the number of rounds. By this rule, one
+    node in each round would be its own partner. If the number of nodes is even, the partner of this one node is the
+    last node, for which the rule does not apply. If the number of nodes is odd, this one node has no partner.
     """
     rounds = nodes - 1 + nodes % 2
     for number in range(rounds):

@@ -1,4 +1,4 @@
-"""Topologies to simulate: the distances between nodes, and between each node and the target, in links.
+"""Topologies to simulate: the distances between nodes, and the distance of each node to the target. The unit is a link.
 
     torus            nearly cubic; or a given shape with any number of axes: torus:4x4x8
     dragonfly        4 nodes on a switch, 96 switches in a group; or other sizes: dragonfly:8x16
@@ -6,8 +6,8 @@
     FILE             a line for each rank, `rank: group switch port`; distances as in a dragonfly
 
 Nodes reach the target through gateways. The gateways are every 128th node of a torus, the first switch of each group of
-a dragonfly, or the top of a fat tree. The file of a topology does not describe gateways. So all nodes of such a
-topology have the same distance to the target: the longest distance from the first node to another node.
+a dragonfly, or the top of a fat tree. A file does not describe gateways. So if the topology comes from a file, all
+nodes have the same distance to the target: the longest distance from the first node to another node.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Topology:
 
 @dataclass(frozen=True)
 class TorusDistances:
-    """Distances in a torus. The nodes form a ring along each axis, and the distance along an axis is the shorter way
-    around the ring. The distance between two nodes is the sum of their distances along all axes. Node numbers increase
-    fastest along the last axis.
+    """Distances in a torus. The nodes form a ring along each axis. The distance along an axis is the length of the
+    shorter way around the ring. The distance between two nodes is the sum of their distances along all axes. Node
+    numbers increase fastest along the last axis.
     """
 
     shape: tuple[int, ...]
@@ -173,8 +173,8 @@ def _by(sizes: tuple[int, ...]) -> str:
 def near_equal(count: int, axes: int) -> tuple[int, ...]:
     """Return `axes` factors of `count`, ascending and nearly equal. Their product is `count`.
 
-    The factors are found one by one. After each factor, `count` is divided by this factor. If n factors are missing,
-    the next factor is the largest divisor of the remaining `count` that does not exceed the n-th root of `count`.
+    The factors are found one by one. After each factor, `count` is divided by this factor. If n factors are still
+    missing, the next factor is the largest divisor of the remaining `count` that is not larger than its n-th root.
     """
     assert count > 0 and axes > 0
     factors: list[int] = []

@@ -4,13 +4,13 @@
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-For a given place in the file, a pattern computes the number of bytes of each rank before this place. The difference
-between the numbers for two places is the number of bytes of the rank between these places. So a pattern needs no list
-of all parts of the file.
+For a given place in the file, a pattern computes how many bytes each rank has before this place. To get the bytes of a
+rank between two places, the caller subtracts the numbers for these places. So a pattern needs no list of all parts of
+the file.
 
 `outcrop agg bench` writes and reads the variables of these programs. The variables of s3d are mass (11 components),
 velocity (3), pressure and temperature. hacc-aos has only one variable, which contains all particles. Every variable is
-an array in C order, of which each rank has a box. In memory, the boxes of a rank are adjacent.
+an array in C order. Each rank has a box of each array. In memory, the boxes of a rank are adjacent.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ S3D_COMPONENTS = 11 + 1 + 1 + 3
 S3D_CELLS = 50
 """The default number of cells along each axis of the box of a rank."""
 ALIGNMENT_BYTES = 1 << 20
-"""Domains that are larger than this size begin at multiples of this size, because file systems store files in stripes
-or blocks.
+"""If domains are larger than this size, they begin at multiples of this size, because file systems store files in
+stripes or blocks.
 """
 
 
@@ -112,9 +112,9 @@ class S3d:
 
 @dataclass(frozen=True)
 class Hacc:
-    """A file of particles. Each rank has `particles` particles. Each part of the file has the bytes of rank 0, then the
-    bytes of rank 1, and so on. An array of structures has one part, with 38 bytes for each particle. A structure of
-    arrays has one part for each variable.
+    """A file of particles. Each rank has `particles` particles. Each part of the file first has the bytes of rank 0,
+    then the bytes of rank 1, and so on. An array of structures has one part, with 38 bytes for each particle. A
+    structure of arrays has one part for each variable.
     """
 
     ranks: int
@@ -192,8 +192,8 @@ def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
 
 
 def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
-    """Return two values for each rank along one axis: the number of the rank's cells before `place`, and whether
-    `place` is inside the rank's cells. Each rank has `length` cells along the axis.
+    """Return two values for each rank along one axis. The first value is the number of the rank's cells before `place`.
+    The second value says whether `place` is inside the rank's cells. Each rank has `length` cells along the axis.
     """
     begin = block * length
     counts: Counts = np.clip(place - begin, 0, length)
@@ -286,8 +286,8 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
 
 
 class Contents:
-    """The random bytes of a rank's variables. The bytes depend on a number, the stamp. Each write has its own stamp, so
-    a comparison detects bytes of earlier writes.
+    """The random bytes of a rank's variables. The bytes depend on a number, which is called the stamp. Each write has
+    its own stamp. So a comparison after a read detects bytes of earlier writes.
     """
 
     def __init__(self, kernel: Kernel, rank: int) -> None:
@@ -302,7 +302,7 @@ class Contents:
         return self._bytes(self._stamped)
 
     def emptied(self) -> NDArray[np.uint8]:
-        """Return memory for a read. Each byte differs from the byte that the read must store at its place."""
+        """Return memory for a read. Before the read, each byte differs from the byte that the read must store there."""
         np.bitwise_not(self._stamped, out=self._found)
         return self._bytes(self._found)
 
@@ -316,7 +316,7 @@ class Contents:
 
 
 def _mixed(stamp: int) -> int:
-    """Return 64 bits for a stamp. Each byte differs from the byte at the same place for the previous stamp and for the
+    """Return 64 bits for a stamp. At each place, the byte differs from the bytes for the previous stamp and for the
     next stamp.
     """
     return (stamp + 1) * 0x9E3779B97F4A7C15 % 2**64

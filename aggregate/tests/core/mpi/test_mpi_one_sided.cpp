@@ -51,8 +51,8 @@ void run(const ContractCase &one, outcrop_transport &transport, const std::strin
   transport.free(transport.self);
 }
 
-/// Runs all cases of the contract in which the transport does not fail. After a failure, MPI_Finalize frees the
-/// windows, and aborts the program with MPICH over UCX.
+/// Runs all cases of the contract in which the transport does not fail. The other cases are left out: after a failure,
+/// MPI_Finalize frees the windows, and MPICH over UCX then aborts the program.
 void keeps_the_contract(std::size_t slot_bytes) {
   for (const ContractCase &one : contract_cases())
     if (!one.fails) run(one, *open_one_sided(slot_bytes), "slots of " + std::to_string(slot_bytes) + " bytes");
@@ -72,8 +72,8 @@ void refuses(Broken how, const std::string &words) {
   run(contract_cases().front(), *transport, "after " + words);
 }
 
-/// This test checks that a rank can receive the last message first. For this, a message must not use slots before its
-/// receiver asks for it.
+/// This test checks that a rank can receive the last message first. This is possible only if a message uses no slots
+/// before its receiver asks for it.
 void slots_are_not_waited_for_in_a_circle() {
   constexpr int count = 40;
   constexpr std::size_t bytes = 100'000;  // this message needs five of the eight slots

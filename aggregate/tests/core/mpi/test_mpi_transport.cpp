@@ -92,8 +92,8 @@ void leaves_the_error_handler_alone() {
   transport->free(transport->self);
 }
 
-/// More than 2 GiB of addresses that need little memory: the same 64 MiB are mapped 33 times, and one other page
-/// follows.
+/// A range of more than 2 GiB of addresses, which needs little memory: the same 64 MiB are mapped 33 times, and another
+/// page follows.
 class Folded {
  public:
   static constexpr std::size_t part = std::size_t{64} << 20, parts = 33, page = 4096, bytes = part * parts + page;

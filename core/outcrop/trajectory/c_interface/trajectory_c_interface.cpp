@@ -28,7 +28,7 @@ int failed(int code, const char *text) noexcept {
   return code;
 }
 
-// Calls call(). If call() throws an exception, returns the error code of the exception.
+// Calls call(). Returns OUTCROP_TRAJECTORY_OK, or the error code of an exception that call() has thrown.
 template <typename Call>
 int guarded(Call call) noexcept {
   try {

@@ -4,8 +4,8 @@ The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program 
 the paper has eleven columns, and we add one more column (ladder_columns.py). All columns solve the same 7-point problem
 with two arrays, in core and out of core. Two of the columns are then measured again with several amounts of memory.
 
-    `in core`       The memory has twice the size of both arrays. So it has room for both arrays, and for a copy of both
-                    arrays in a window or in the page cache.
+    `in core`       The memory has twice the size of both arrays. So the memory has room for both arrays, and for a copy
+                    of both arrays in a window or in the page cache.
     `out of core`   The memory is a share of the size of both arrays. The default is one half, as in the paper.
 
 Each measurement is a separate process in a control group. The group limits the memory of the process, including the
@@ -85,7 +85,7 @@ class Bar:
     """A bar of the ladder: one column, in core or out of core. The program of this column computes `steps` steps with
     `budget_bytes` of memory.
 
-    `runs` are the measurements of `steps` steps, or of fewer steps if `is_scaled` is true. If the list is empty,
+    `runs` are the measurements of `steps` steps, or of fewer steps if `is_scaled` is true. If `runs` is empty,
     `problem` gives the reason. The last measurement took `wall_seconds`.
     """
 
@@ -99,8 +99,8 @@ class Bar:
 
     @property
     def typical(self) -> LimitedRun | None:
-        """The run with the median duration. If the number of runs is even, the faster of the two middle runs. None if
-        there are no runs."""
+        """The run with the median duration. For an even number of runs, this is the faster one of the two middle runs.
+        The value is None if there are no runs."""
         if not self.runs:
             return None
         middle = median_low(run.measured.seconds for run in self.runs)
@@ -161,7 +161,7 @@ class Bar:
 
 
 class _Ladder:
-    """All bars of the ladder. If two figures of the paper show the same column with the same budget, the two figures
+    """All bars of the ladder. Two figures of the paper can show the same column with the same budget. Then both figures
     use the same bar."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:

@@ -9,7 +9,8 @@ Each measurement is a separate process, so that its memory can be measured and l
 
     python -m outcrop.bench.literature.ladder_columns JOB     # JOB is JSON, and so is the printed ColumnRun
 
-The process also makes the initial values itself, so that their pages in the page cache count as memory of this process.
+The process also makes the initial values itself. So the pages of these values in the page cache count as memory of this
+process.
 """
 
 from __future__ import annotations

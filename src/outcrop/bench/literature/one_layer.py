@@ -1,19 +1,20 @@
 """Run the program with one layer: the program updates both arrays in place, in plain memory or in a mapped file. The
 program does not read, write or copy planes. The benchmark `ladder` compares this program with programs that have two
-layers, and copy blocks between the arrays and a separate memory.
+layers. Programs with two layers copy blocks between the arrays and a separate memory.
 
 The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array with the even
 levels, and the odd ring is the array with the odd levels. The operating system moves pages between memory and a disk.
-The program can use temporal blocking with the blocks of AL-NR (module `skewed`). In such a block, each level covers
-cells at slightly lower positions than the previous level. Without temporal blocking, each step sweeps over all planes.
+The program can use temporal blocking with the blocks of AL-NR (module `skewed`). In such a block, the cells of each
+level lie slightly lower than the cells of the previous level. Without temporal blocking, each step sweeps over all
+planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
     array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim
 
     memory:  | guard | array of even levels | guard | array of odd levels | guard |     (core/outcrop/exec/window.hpp)
 
-Blocks need no copies of their fringe, because the two arrays still have the values of the fringe at lower levels. After
-a pass with an odd number of levels, the two arrays exchange their roles. The program has no transactions, no checksums
+Blocks need no copies of their fringe: the values of the fringe at lower levels are still in the two arrays. After a
+pass with an odd number of levels, the two arrays exchange their roles. The program has no transactions, no checksums
 and no budget. The operating system decides which pages are in memory. The caller limits the number of these pages.
 """
 

@@ -16,27 +16,28 @@ the estimate is up to 12 % too large.
     `floor`        The minimum: the grid is read once and written once.
 
 Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y). Blocks of these sizes
-fit into a given memory and move the fewest bytes between flash and memory. The authors have not published how they
-search for the sizes. The following rules are published, or follow from their Table II (7-point, fp64, 1000 steps, 128
-GiB). In these rules, r is the radius of the stencil:
+fit into a given memory and move the fewest bytes between flash and memory. Midorikawa and Tan have not published how
+they search for the sizes. Some of the following rules are published. The other rules follow from Table II of their
+paper (7-point, fp64, 1000 steps, 128 GiB). In these rules, r is the radius of the stencil:
 
     `passes`   A run has p passes over the grid. Each pass has bt = ceil(steps / p) steps.
     `blocks`   Rows are whole (bx = nx) if any block with whole rows fits. The ky blocks in y have by = ceil((ny + 2r) /
                ky). The kz blocks in z are skewed, so together they cover nz + r bt planes: bz = ceil((nz + r bt) / kz),
                rounded up to 96 planes.
     `memory`   Both arrays of the largest block together have 2 X Y (Z + 2r) cells. X, Y and Z are the numbers of cells
-               that a block needs along the axes: its own cells, and r bt more cells below them. The first block needs
-               no cells below. If there are two blocks, the second block needs at most as many cells as the first.
-    `moved`    For each cell, p (2 + 4 r bt/bz + 4 r bt/bx) words are moved. In y, the fringe stays in memory, so y has
-               no term. An axis with one block has no term either.
+               that a block needs along the axes: its own cells, and r bt more cells below them. The first block has no
+               such additional cells. If there are two blocks, the second block never needs more cells than the first
+               block.
+    `moved`    For each cell, p (2 + 4 r bt/bz + 4 r bt/bx) words are moved. There is no term for y, because the fringe
+               in y stays in memory. There is also no term for an axis with one block.
     `fringe`   Along an axis that is cut, a block is at least twice as wide as its fringe of r bt cells.
 
 The following assumptions are our own and agree with Table II. Sizes are rounded to 96 planes, because sockets and
 threads can share 96 planes evenly. Without this rounding, the numbers of blocks would be the same. The factor in the
 rule `fringe` is 2. All factors from 1.8 to 2.04 would give the same table. crest10.toml declares 120 of 128 GiB as
 usable. Any usable part from 91 to 97 % would give the same table. If several choices move the same number of bytes, the
-choice with the fewest blocks is used. A poster of the authors shows an example with other sizes, on a machine without a
-name.
+choice with the fewest blocks is used. A poster of Midorikawa and Tan shows an example with other sizes, but does not
+name the machine.
 """
 
 from __future__ import annotations
@@ -173,8 +174,8 @@ def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
 
 
 def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
-    """Return the sizes of a wavefront with `blocks` blocks in y. With these sizes, the number of passes is the smallest
-    number that is possible within `memory_bytes`."""
+    """Return the sizes of a wavefront with `blocks` blocks in y. No wavefront with this number of blocks needs fewer
+    passes within `memory_bytes`."""
     _, ny, nx = problem.shape
     cells = int(WAVEFRONT_SHARE * memory_bytes) // problem.item_bytes
     max_levels = min(problem.steps, blocks * cells // (2 * problem.skew_z * nx * ny))
@@ -256,8 +257,8 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 
 
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
-    """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. If several
-    sizes have the fewest blocks in z, return the sizes with the fewest blocks in y."""
+    """Return the sizes with the fewest blocks in z, because this number determines the cost. Among several such sizes,
+    return the sizes with the fewest blocks in y."""
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)
     if finest is None:

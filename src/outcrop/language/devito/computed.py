@@ -1,10 +1,10 @@
 """Static fields that a run needs but the user does not give.
 
-A computed field holds the values of a term that never changes and that no kernel computes, such as sinh(theta), or of
-a function that reads several cells, such as the cosine of a mean of theta. The values are computed once, in float64,
-from the values of Devito's functions. Functions that kernels can compute, such as cos(theta), are not replaced here,
-because a run computes them once anyway (language/static_terms.py). A region is 1 in the cells of a box, and 0
-in all other cells.
+A computed field holds the values of a term that never changes. Two kinds of terms become computed fields: terms that no
+kernel computes, such as sinh(theta), and functions that read several cells, such as the cosine of a mean of theta. The
+values are computed once, in float64, from the values of Devito's functions. Functions that kernels can compute, such as
+cos(theta), are not replaced here, because a run computes them once anyway (language/static_terms.py). A region is 1 in
+the cells of a box, and 0 in all other cells.
 """
 
 from __future__ import annotations

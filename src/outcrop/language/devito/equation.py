@@ -44,7 +44,7 @@ class Cell:
 class Access:
     """A value that an expression reads. `shift` is the number of steps after the beginning of the step, or 0 for a
     value that does not depend on time. `offset` is in cells along the grid's axes, or () for a value that all cells
-    share. If several updates of a step write the field, `version` is the number of updates before the access."""
+    share. `version` is the number of updates of the field that the step computes before the access."""
 
     function: Any
     shift: int
@@ -63,9 +63,9 @@ class Access:
 
 @dataclass(frozen=True)
 class OlderValues:
-    """A field with older values of `function`: the values from the time that is `steps` steps before the beginning of
-    the step. Such a field is necessary for two reasons: a stencil keeps only one previous value of a field, and the
-    update of a field cannot read this previous value at neighbours."""
+    """A field that keeps older values of `function`. These values are `steps` steps older than the beginning of the
+    step. Such a field is necessary for two reasons: a stencil keeps only one previous value of a field, and the update
+    of a field cannot read this previous value at neighbours."""
 
     function: Any
     steps: int
@@ -83,12 +83,12 @@ class OlderValues:
 
 @dataclass(frozen=True)
 class FieldUpdate:
-    """An update that sets `function` at the end of the step to `expression`, in the cells of `box`, or in all cells if
-    `box` is None. `reads` describes each Indexed of the expression. An update can continue an earlier update of the
-    same field: it reads the result of the earlier update in the same cell. `earlier` is the earlier update, or None.
-    The `version` of the first update of a field in a step is 1. If `copied` is given, the update copies this value, and
-    has no expression. `direction` is 1, or -1 if the equations run backward in time. `base` is the index of the
-    computed cell along each axis (`Cell`)."""
+    """An update of `function` in one step. `expression` gives the values at the end of the step in the cells of `box`,
+    or in all cells if `box` is None. `reads` describes each Indexed of the expression. An update can continue an
+    earlier update of the same field: it reads the result of the earlier update in the same cell. `earlier` is the
+    earlier update, or None. The `version` of the first update of a field in a step is 1. If `copied` is given, the
+    update copies this value, and has no expression. `direction` is 1, or -1 if the equations run backward in time.
+    `base` is the index of the computed cell along each axis (`Cell`)."""
 
     where: str
     position: int
@@ -196,8 +196,8 @@ def updates_of(lines: LoweredEquation, grid: Any, direction: int) -> Iterator[Fi
 
 def _rows(equation: Any, grid: Any) -> list[Any]:
     """An equation for a thin SubDomain can have mirrored indices, such as u[t, x, Abs(iz - 1)] for a free surface. For
-    such an equation, return one equation for each row of cells. In each row, such an index is the number of a cell.
-    Return other equations unchanged."""
+    such an equation, return one equation for each row of cells, with numbers in place of the mirrored indices. Return
+    other equations unchanged."""
     mirrored = {part for read in equation.rhs.atoms(Indexed) for index in read.indices for part in index.atoms(Cast)}
     thin = {one for part in mirrored for one in part.free_symbols if getattr(one, "is_Sub", False)}
     if len(thin) != 1:

@@ -27,8 +27,8 @@ class SymbolValues:
     """The values of symbols. The lengths of the grid, such as its spacings, become numbers. Therefore products with
     equal spacings are computed only once. The time step and Constants become Parameters. `constants` maps names to the
     Constants that the expressions contain. `given` contains the numbers that the `subs` of an Operator set. `fixed`
-    contains the names of Parameters that a run cannot change later. It maps each name to a text that says what was
-    computed with the value of the Parameter."""
+    contains the names of Parameters that a run cannot change later. The value for each name is a text that says what
+    was computed with the Parameter."""
 
     grid: Any
     dt: float
@@ -38,7 +38,8 @@ class SymbolValues:
 
     @cached_property
     def _lengths(self) -> dict[Any, Any]:
-        """The spacings, the origin and the numbers of cells of the grid, and the indices of its first and last cells.
+        """The numbers of these symbols of the grid: spacings, origin, numbers of cells, and indices of the first and
+        last cells.
         """
         grid = self.grid
         found = dict(zip(grid.spacing_symbols, grid.spacing, strict=True))
@@ -61,7 +62,7 @@ class SymbolValues:
         return None
 
     def fix(self, expression: Any, what: str) -> None:
-        """Note that `what` is computed with the values of the Parameters in an expression."""
+        """Remember in `fixed` that `what` is computed with the values of the Parameters in `expression`."""
         for symbol in expression.free_symbols:
             if isinstance(known := self.of(symbol), Parameter):
                 self.fixed.setdefault(known.name, what)
@@ -144,7 +145,7 @@ class Conversion:
 def _product(product: sympy.Expr) -> sympy.Expr:
     """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. Devito's `solve`
     returns solutions of the first form. The factor of u must be exactly 2. An error in the last digit of this factor
-    would act on u like a force in each step. This error would become visible in long runs."""
+    would act on u like a force in each step, and would become visible in long runs."""
     factors = sympy.Mul.make_args(product)
     for number, factor in enumerate(factors):
         rest = sympy.Mul(*factors[:number], *factors[number + 1 :])

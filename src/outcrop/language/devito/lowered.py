@@ -111,15 +111,15 @@ class Lowered:
     number of cells at both ends of an axis, the padding is thinner by this number. If the caller of `from_devito` has
     given another boundary, the arrays have no padding, and the halo is not used.
 
-    `first_time` is the number that Devito gives to Outcrop's step 0. `first_time` is 1 if an equation reads t - dt,
-    otherwise 0. Step k has the number `first_time` + k * `direction`. `direction` is -1 if the equations run backward
-    in time. The values of `injections` and `signals` begin with step 0. `functions` maps names of fields to Devito's
-    objects, and `receivers` maps names of samplings to Devito's objects. `older`, `computed` and `regions` describe
-    fields that Devito does not have. `saved` contains the snapshots that the equations ask for. `reads` contains the
-    fields whose values another run has saved. These fields are the last fields of the stencil. `boxes` contains the
-    boxes in which the equations compute each field, or None for the whole grid. `fixed_parameters` contains the
-    parameters that a run cannot change later. It maps each of them to a text that says what was computed with its
-    value. `read_values` detects whether a user has changed values after Outcrop read them.
+    `first_time` is the number that Devito gives to Outcrop's step 0. For example, it is 1 if the equations run forward
+    in time and one of them reads t - dt. Step k has the number `first_time` + k * `direction`. `direction` is -1 if the
+    equations run backward in time. The values of `injections` and `signals` begin with step 0. `functions` maps names
+    of fields to Devito's objects, and `receivers` maps names of samplings to Devito's objects. `older`, `computed` and
+    `regions` describe fields that Devito does not have. `saved` contains the snapshots that the equations ask for.
+    `reads` contains the fields whose values another run has saved. These fields are the last fields of the stencil.
+    `boxes` contains the boxes in which the equations compute each field, or None for the whole grid. `fixed_parameters`
+    contains the parameters that a run cannot change later. The value for each parameter is a text that says what was
+    computed with the parameter. `read_values` detects whether a user has changed values after Outcrop read them.
     """
 
     stencil: Stencil
@@ -149,7 +149,7 @@ class Lowered:
 
     @property
     def inside(self) -> tuple[slice, slice, slice]:
-        """The slices with which the cells of Devito's grid are selected from the arrays."""
+        """The slices that select the cells of Devito's grid in the arrays."""
         z, y, x = (slice(pad, extent - pad) for pad, extent in zip(self.padding, self.shape, strict=True))
         return z, y, x
 
@@ -210,8 +210,9 @@ class Lowered:
         """Return the values in a Function's `.data`, with its halo, as an array of `shape`. Return None if the user has
         not accessed `.data`. In this case, Devito's values are 0.
 
-        `name` is one of `state_names`. Raises InputError if cells that no equation computes, such as the halo, differ
-        between the times of a field. Devito stores these cells for each time, but Outcrop stores only one value.
+        `name` is one of `state_names`. Some cells are computed by no equation, such as the halo. Devito stores such a
+        cell for each time, but Outcrop stores only one value. Raises InputError if the values of a cell differ between
+        the times of a field.
         """
         field = name.removesuffix(PREVIOUS)
         if field in self.regions:
@@ -229,7 +230,7 @@ class Lowered:
         return self._padded(function, (self._row(function, back),), self.padding)
 
     def _row(self, function: Any, back: int) -> int:
-        """Return the index in `.data` of the values that are `back` steps older than the first step."""
+        """Return the index in `.data` of the values at the time that is `back` steps before the first step."""
         return int((self.first_time - self.direction * back) % function.shape_allocated[0])
 
     def _require_same_outside(self, field: str, function: Any) -> None:
@@ -248,7 +249,7 @@ class Lowered:
         return array
 
     def _cells(self, box: Box) -> tuple[slice, ...]:
-        """Return the slices with which the cells of a box are selected from the arrays."""
+        """Return the slices that select the cells of a box in the arrays."""
         ranges = inside(box, (0, 1))
         return tuple(slice(first + pad, end + pad) for (first, end), pad in zip(ranges, self.padding, strict=True))
 

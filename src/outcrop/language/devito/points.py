@@ -243,9 +243,9 @@ def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 
 
 def _sinc(where: str, sparse: Any, grid: Any, target: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the corners of points with windowed sinc interpolation. Devito computes the weights from the distance of a
-    point to a multiple of the spacing. Raises InputError if the cells of the field are not at these multiples, because
-    the weights would then belong to another place."""
+    """Return the corners of points with windowed sinc interpolation. Devito computes the weights for cells at multiples
+    of the spacing. Raises InputError if the cells of the field are at other positions, because the weights would be
+    wrong there."""
     interpolator, spacing = sparse.interpolator, np.asarray(grid.spacing, np.float64)
     shifts = (interpolator._field_shifts(target) if target is not None else ()) or (0,) * grid.dim
     moved = [0.5 * float(h) if shift != 0 else 0.0 for shift, h in zip(shifts, spacing, strict=True)]
@@ -265,8 +265,9 @@ def _sinc(where: str, sparse: Any, grid: Any, target: Any) -> tuple[NDArray[np.i
 def _around(
     points: NDArray[np.int64], coefficients: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the cells around the cells `points`, of shape (points, axes), and their weights. A weight is a product of
-    factors, one for each axis. `coefficients` contains these factors. Its shape is (points, axes, 2 r)."""
+    """Return the cells around the cells `points`, and the weights of these cells. The shape of `points` is (points,
+    axes). A weight is a product of factors, one for each axis. `coefficients` contains these factors, and has the shape
+    (points, axes, 2 r)."""
     axes, radius = points.shape[1], coefficients.shape[2] // 2
     numbers = np.array(list(product(range(coefficients.shape[2]), repeat=axes)))
     weights = np.ones((len(points), len(numbers)))
@@ -277,8 +278,8 @@ def _around(
 
 @dataclass(frozen=True)
 class PointOperation:
-    """A source in `field` at t + dt, or a receiver of this field, with its position in the user's list. `cells`
-    contains the cells of Devito's grid that the source or receiver uses, in an array of shape (cells, axes)."""
+    """A source that acts on `field` at t + dt, or a receiver of this field. `position` is its place in the user's list.
+    `cells` contains the cells of Devito's grid that the source or receiver uses, in an array of shape (cells, axes)."""
 
     position: int
     where: str
@@ -287,7 +288,8 @@ class PointOperation:
     cells: NDArray[np.int64]
 
     def is_disturbed(self, update: FieldUpdate) -> bool:
-        """Return True if an update of the field after this operation overwrites or reads its cells."""
+        """Return True if `update` overwrites or reads the cells of this operation. The update comes after the
+        operation."""
         if update.box is None:
             return True
         reads = [read.offset for read in update.reads.values() if (read.field, read.shift) == (self.field, 1)]

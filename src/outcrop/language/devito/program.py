@@ -1,8 +1,9 @@
 """Turn a list of Devito objects into an object of the class Lowered. The list is the program of one time step. A
 Lowered has a stencil and all other data that a run needs.
 
-An Operator of Devito does not keep the equations from which it was built. It keeps only the loops of the generated
-code, in which the equations are rearranged. Inside `with keep_equations():`, new Operators keep their equations, too.
+An Operator of Devito does not keep the equations from which it was built. An Operator keeps only the loops of the
+generated code. These loops contain the equations in another form. Inside `with keep_equations():`, new Operators keep
+their equations, too.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def keep_equations() -> Iterator[None]:
             operator = solver.op_fwd()
         sim = oc.Simulation(operator, dt=solver.dt, directory="shot.oc")
 
-    Devito builds the Operators as usual. It compiles their code only if `apply` is called."""
+    Devito builds the Operators as usual. The code of an Operator is compiled only if `apply` is called."""
     build = devito.Operator.__new__
 
     def build_and_keep(cls: type, expressions: Any, **options: Any) -> Any:
@@ -241,8 +242,9 @@ def _names(stages: Stages) -> set[str]:
 
 def _first_time(updates: Sequence[FieldUpdate], operations: Sequence[Any], direction: int) -> int:
     """Return the number of the first step of Devito's own loop. In this step, all values that the equations read exist
-    for the first time. A loop backward in time starts at the end of the values of sources, receivers and functions of
-    time. If there are no such values, the loop starts at the end of the saved functions that the equations read."""
+    for the first time. A loop backward in time begins at the last time for which all sources, receivers and functions
+    of time have values. If there are none of them, the loop begins at the last time of the saved functions that the
+    equations read."""
     back = max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
     if direction == 1:
         return back
@@ -257,9 +259,9 @@ def _first_time(updates: Sequence[FieldUpdate], operations: Sequence[Any], direc
 
 @dataclass(frozen=True)
 class _Origin:
-    """The cell of the arrays and the time from which Devito counts. The first cell of Devito's grid has the index
-    `padding` in the arrays of a run. Step 0 has Devito's number `first_time`, and step k has the number `first_time` +
-    k * `direction`."""
+    """Says how Devito's numbers of cells and times differ from the numbers in a run. The first cell of Devito's grid
+    has the index `padding` in the arrays of a run. Step 0 has Devito's number `first_time`, and step k has the number
+    `first_time` + k * `direction`."""
 
     padding: tuple[int, int, int]
     first_time: int
@@ -277,8 +279,8 @@ class _Origin:
 def _stencil(
     name: str, stages: Stages, statics: StaticFields, text: str, has_halo: bool, origin: _Origin
 ) -> tuple[Stencil, tuple[int, int, int] | None]:
-    """Return the stencil and a number for each axis. At each end of the axis, this number of cells lies in the rim and
-    is computed by no equation. If the arrays have no padding, the second result is None."""
+    """Return the stencil and a number for each axis. No equation computes this number of cells at each end of the axis,
+    so these cells lie in the rim. If the arrays have no padding, the second result is None."""
     grid = statics.values.grid
     edges = _edges(stages, grid) if has_halo else None
     if edges is not None and any(edges):

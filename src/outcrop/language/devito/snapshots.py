@@ -24,8 +24,8 @@ from outcrop.language.devito.lowered import SavedSteps
 
 @dataclass(frozen=True)
 class Kept:
-    """An equation that keeps `field` of each `every`-th step as `name`. If `shift` is 1, the value at the end of the
-    step is kept, otherwise the value at its beginning."""
+    """An equation that keeps values of `field` as `name`, once in `every` steps. If `shift` is 1, the equation keeps
+    the value at the end of the step, and otherwise the value at the beginning of the step."""
 
     where: str
     name: str

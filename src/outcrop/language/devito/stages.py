@@ -2,8 +2,8 @@
 
 Devito executes the equations of a step one after another, in their order. Outcrop computes all updates of a stage from
 the values that exist before the stage. So an update that reads a new value must be in a later stage than the update
-that computes the value. Assume that an update overwrites a value of the previous step. Then all other updates that read
-this value must be in the stage of this update or in an earlier stage.
+that computes the value. An update can overwrite a value of the previous step. Other updates that read this old value
+must be in the same stage as the first update, or in an earlier stage.
 
 Several equations for the same field become one update if no other equation reads the field in between. Otherwise, the
 field has several versions in a step, each in a stage of its own. A value that a stencil cannot keep, such as
@@ -96,8 +96,8 @@ def _is_read_only(access: Access, updates: Sequence[FieldUpdate]) -> bool:
 
 
 def _as_ordered(access: Access, latest: dict[str, int]) -> Access:
-    """Return a copy of `access` in which `version` is the version that the access reads. A Function has no time. An
-    equation after the update of a Function reads the new value."""
+    """Return a copy of `access` in which `version` is the version that the access reads. A Function has no time, so an
+    equation that comes after the update of a Function reads the new value."""
     version = latest.get(access.field, 0)
     if not getattr(access.function, "is_TimeFunction", False) and access.offset:
         return replace(access, shift=min(version, 1), version=version)
@@ -122,17 +122,17 @@ def _overlap(box: Box, offset: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class _Copies:
-    """The fields that keep older values. Each key of `fields` is a pair: the name of a field, and the number of steps
-    before t to which the kept value belongs. `late` describes the updates that read a field after the field was
-    overwritten in the same step. Such an update needs a copy of the value from the beginning of the step. An entry of
-    `late` has the field and the version of the update, and the name of the field that the update reads."""
+    """The fields that keep older values. Each key of `fields` is a pair: the name of a field, and the age of the kept
+    value at time t, in steps. `late` describes the updates that read a field after the field was overwritten in the
+    same step. Such an update needs a copy of the value from the beginning of the step. An entry of `late` has the field
+    and the version of the update, and the name of the field that the update reads."""
 
     fields: dict[tuple[str, int], OlderValues]
     late: set[tuple[str, int, str]]
 
     def in_place(self, update: FieldUpdate) -> FieldUpdate:
-        """Return a changed update: if the given update reads a value that the stencil does not keep, the result reads
-        the copy of this value instead."""
+        """Return a copy of an update. If the update reads a value that the stencil does not keep, the copy of the
+        update reads the field that keeps this value."""
 
         def replaced(access: Access) -> Access:
             kept = self.fields.get((access.field, -access.shift))
@@ -147,8 +147,8 @@ class _Copies:
         return replace(update, reads=reads, earlier=self.in_place(update.earlier) if update.earlier else None)
 
     def updates(self, merged: Sequence[FieldUpdate]) -> Iterator[FieldUpdate]:
-        """Yield an update for each copy. After the update, the copy has the value that is one step newer. A copy of the
-        value at the beginning of a step is made during this step."""
+        """Yield an update for each copy. The update replaces the older value by a value that is one step newer. A copy
+        of the value at the beginning of a step is made during this step."""
         for (field, steps), kept in self.fields.items():
             newer = self.fields.get((field, steps - 1)) if steps > 1 else None
             first = next(one for one in merged if one.field == field)

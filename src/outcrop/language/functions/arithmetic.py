@@ -114,7 +114,7 @@ class Arithmetic(ABC):
     @abstractmethod
     def rarely(self, a: Value, b: Value, values: Sequence[Value], compute: Compute) -> list[Value]:
         """Return the values that `compute` returns where a > b, and `values` elsewhere. If a > b is false everywhere,
-        `compute` is not performed."""
+        the operations of `compute` are not performed."""
 
     # --- operations that are composed --------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ exp     x = n ln 2 + r with a whole number n and |r| <= ln 2 / 2. Then exp(x) = 
 log     x = 2^e m with m from sqrt(1/2) to sqrt(2). With f = m - 1 and s = f / (2 + f), log(m) = 2 artanh(s), which is
         2 s + s R(s^2). Because 2 s = f - s f, and s f = f^2 / 2 - s f^2 / 2, the large part f has no rounding error:
         log(m) = f - (f^2 / 2 - s (f^2 / 2 + R)).
-power   exp(b log(a)), with about twice the digits in log(a) and in the product. A rounding error of the logarithm
-        would be multiplied by the exponent of the result.
+power   exp(b log(a)), with about twice the digits in log(a) and in the product. With fewer digits, the relative error
+        of log(a) would be multiplied by b log(a) in the result.
 tanh    A polynomial for |x| < 9/16, otherwise 1 - 2 / (exp(2 |x|) + 1).
 
 ln 2 is stored as two parts. The product of n and the first part is exact, because this part has as many zero bits at
@@ -19,8 +19,9 @@ with r, even if r is tiny. So r is stored as the sum of two numbers:
     |x| up to FAST      n times pi / 2 is subtracted in four parts. The products with the first three parts are exact,
                         because these parts have as many zero bits at their ends as n has digits (W. J. Cody and
                         W. Waite, Software Manual for the Elementary Functions, Prentice-Hall 1980).
-    larger |x|          x 2 / pi is a product of a whole number and a power of two, times 2 / pi. Only those digits of
-                        2 / pi are multiplied that matter for the fraction and for the last bits of n (M. Payne and
+    larger |x|          x is a whole number times a power of two. This whole number is multiplied by digits of 2 / pi.
+                        Only those digits are used that affect the fraction of the product and the last bits of n
+                        (M. Payne and
                         R. Hanek, SIGNUM Newsletter 18, 19, 1983). So the result is as precise as for small |x|.
 """
 
@@ -260,7 +261,7 @@ def _reduced_large(m: Arithmetic, x: Value, size: Value) -> tuple[Value, Value, 
     form, width, last = m.format, m.constants.PART_BITS, _LAST[m.dtype]
     one, base, inverse = m.number(1.0), m.number(2.0**width), m.number(2.0**-width)
     largest, end = m.number(form.largest), m.number(FAST[m.dtype])
-    # If the argument of a cell is not large, or not finite, any large number can replace the argument here.
+    # Only the results for large finite arguments are used. All other arguments are replaced by a large number.
     bits = m.bits(m.where(size, end, m.where(size, largest, largest, size), largest))
     e = m.from_whole(bits >> m.whole(form.digits)) - m.number(float(form.bias + 3 * width - 1))
     k0 = m.nearest((e - m.number(1.5)) * m.number(1 / width) - m.number(0.5))

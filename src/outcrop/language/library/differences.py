@@ -50,7 +50,8 @@ def as_size(value: object, what: str, minimum: int = 1) -> int:
 
 
 def as_sizes(stencil: str, shape: Any, maximum: int, minimum: int = 1) -> tuple[int, ...]:
-    """Convert the shape of a grid with `minimum` to `maximum` axes to a tuple. Raises InputError for other values."""
+    """Convert the shape of a grid to a tuple. The grid must have from `minimum` to `maximum` axes. Raises InputError
+    for other values."""
     if not hasattr(shape, "__len__") or isinstance(shape, str | bytes) or not minimum <= len(shape) <= maximum:
         raise InputError(f"{stencil}: shape {shown(shape)} must have {_NUMBERS[minimum]} to {_NUMBERS[maximum]} sizes")
     return tuple(as_size(one, f"{stencil}: shape {shown(shape)}: size") for one in shape)
@@ -77,8 +78,8 @@ def second_derivative(order: int) -> tuple[sympy.Rational, ...]:
 
 @cache
 def staggered_derivative(order: int) -> tuple[sympy.Rational, ...]:
-    """Return the weights of the values at the distances 1/2, 3/2, ..., (`order` - 1)/2 ahead of a point. The values at
-    the same distances behind the point have the same weights with the opposite sign."""
+    """Return one weight for each of the distances 1/2, 3/2, ..., (`order` - 1)/2. These are the weights of the values
+    ahead of a point. The values behind the point have the same weights with the opposite sign."""
     reach = order // 2
     points = [sympy.Rational(2 * place + 1, 2) for place in range(-reach, reach)]
     return tuple(sympy.finite_diff_weights(1, points, 0)[1][-1][reach:])
@@ -104,7 +105,7 @@ def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
 
 def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
     """Return the sum of the second derivatives along all axes. With equal spacings, all neighbours at the same distance
-    need only one multiplication. The result must then still be multiplied by 1/h^2 (`over_square`). With different
+    need only one multiplication. The caller must then multiply the result by 1/h^2 (`over_square`). With different
     spacings, each distance along each axis needs its own multiplication."""
     ndim = len(h)
     centre, *around = second_derivative(order)
@@ -116,7 +117,7 @@ def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
 
 
 def over_square(h: tuple[Parameter, ...]) -> sympy.Expr:
-    """Return the factor by which the result of `laplacian` must be multiplied to get the Laplacian."""
+    """Return a factor. The result of `laplacian` multiplied by this factor is the Laplacian."""
     return 1 / h[0] ** 2 if len(set(h)) == 1 else sympy.S.One
 
 
@@ -133,5 +134,6 @@ def behind(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
 
 
 def as_one(*terms: sympy.Expr) -> sympy.Expr:
-    """Return the sum of the terms as one term that SymPy does not rearrange, so that other expressions can share it."""
+    """Return the sum of the terms as one term that SymPy does not rearrange, so that other expressions can share this
+    term."""
     return sympy.Add(*terms, evaluate=False)

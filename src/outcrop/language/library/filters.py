@@ -10,9 +10,9 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 
 def box27() -> Stencil:
-    """Make the stencil of a weighted mean of a cell and its 26 neighbours. The weight depends on the number of axes
-    along which a neighbour is shifted. The update is u' = w0 u + w1 (6 faces) + w2 (12 edges) + w3 (8 corners). The
-    defaults are the binomial weights 8/64, 4/64, 2/64 and 1/64."""
+    """Make a stencil whose update is the weighted mean of a cell and its 26 neighbours. The weight depends on the
+    number of axes along which a neighbour is shifted. The update is u' = w0 u + w1 (6 faces) + w2 (12 edges) + w3 (8
+    corners). The defaults are the binomial weights 8/64, 4/64, 2/64 and 1/64."""
     u = Field("u")
     weights = [Parameter("w0", 8 / 64), Parameter("w1", 4 / 64), Parameter("w2", 2 / 64), Parameter("w3", 1 / 64)]
     steps = (-1, 0, 1)

@@ -34,7 +34,7 @@ def lattice_directions(ndim: int) -> tuple[Vector, ...]:
 
 
 def lattice_weights(ndim: int) -> tuple[float, ...]:
-    """Return the weights w_i. Weight w_i is the fraction of a fluid at rest that moves along direction i of
+    """Return the weights w_i. In a fluid at rest, the fraction w_i of the fluid moves along direction i of
     `lattice_directions`."""
     return tuple(float(_weight(c)) for c in lattice_directions(ndim))
 
@@ -52,9 +52,9 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
 
     One stage performs both streaming and collision. The stage first reads the values that arrive from the neighbours
     ("pull"). Fields: f0 ... f8 or f18, one for each of `lattice_directions` (no unit). Field f_i holds the difference
-    between the distribution function and its value at rest, w_i (`lattice_weights`). So a fluid at rest with density 1
-    has only zeros. Therefore rounding errors are small compared with the values of flow and sound. Lattice units: the
-    unit of length is one cell and the unit of time is one step. The speed of sound is 1/sqrt(3), and the kinematic
+    between the distribution function and its value at rest, w_i (`lattice_weights`). In a fluid at rest with density 1,
+    all fields are 0. So rounding errors are small compared with the values that describe flow and sound. Lattice units:
+    the unit of length is one cell and the unit of time is one step. The speed of sound is 1/sqrt(3), and the kinematic
     viscosity is (tau - 1/2)/3. Keep |u| well below 0.3. Parameter: tau (steps). Near rest, the stencil is stable for
     tau >= 1/2. A faster flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres, P. Lallemand, Europhys. Lett. 17,
     479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954; difference to w_i: P. A. Skordos,
@@ -66,7 +66,7 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
     arriving = [f[tuple(-step for step in c)] for f, c in zip(fields, velocities, strict=True)]
     pairs = range(1, len(fields), 2)
     excess = as_one(arriving[0], *(as_one(arriving[i], arriving[i + 1]) for i in pairs))  # rho - 1
-    # Two vectors include the factors 3 and 3/2 of f_i^eq: momentum = 3 j, speed = 3/2 j / rho.
+    # The factors 3 and 3/2 of f_i^eq are parts of these two vectors: momentum = 3 j, speed = 3/2 j / rho.
     flows = {velocities[i]: arriving[i] - arriving[i + 1] for i in pairs}
     momentum = [_whole(_times(sympy.Integer(3), _carried(axis, flows))) for axis in range(ndim)]
     inverse = _times(sympy.Rational(1, 2), 1 / as_one(sympy.S.One, excess))
@@ -107,8 +107,8 @@ def _carried(axis: int, flows: Mapping[Vector, sympy.Expr]) -> sympy.Expr:
 
 
 def _along(c: Vector, vector: Sequence[sympy.Expr]) -> sympy.Expr:
-    """Return the scalar product of a lattice velocity and a vector. The first component of the velocity that is not 0
-    must be positive."""
+    """Return the scalar product of a lattice velocity and a vector. The first nonzero component of the velocity must be
+    positive."""
     terms = [one if step > 0 else _times(sympy.Integer(step), one) for step, one in zip(c, vector, strict=True) if step]
     return as_one(*terms) if len(terms) > 1 else terms[0]
 
@@ -120,8 +120,8 @@ def stream_function() -> Stencil:
     psi (m^2/s) is the stream function of a flow without friction or vorticity. The contours of psi are stream lines.
     The difference of psi between two points is the flux between these points. The values on a fixed rim are the
     boundary condition. `inlet_outlet` computes such values. The stencil has no parameters. The iteration converges on
-    any grid. Assume that an error has the shape of k half waves along a side of n cells. Then each step multiplies this
-    error by cos(pi k/n). Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's
+    any grid. For example, an error can have the shape of k half waves along a side of n cells. Each step multiplies
+    such an error by cos(pi k/n). Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's
     computational fluid dynamics exercise.
     """
     psi = Field("psi")

@@ -1,9 +1,9 @@
-"""This module has the table of built-in stencils, with their names and their limits of stability. The module also has
-the cache of stencils that earlier processes have made.
+"""This module has the table of built-in stencils, with their names and their limits of stability. The module also has a
+cache, which keeps the stencils that earlier processes have made.
 
-A name consists of the family, the order in space, the number of axes (left out if it is 3), and an option. Examples are
+A name consists of the family, the order in space, the number of axes (left out for 3 axes), and an option. Examples are
 "heat7", "heat4", "acoustic8", "acoustic8_2d", "acoustic8_2d_sponge" and "maxwell_2d_te". If a part of the name is
-missing, its default in the family is used.
+missing, the family's default for this part is used.
 
 Python needs more time to load SymPy than to load all other modules of a run. A stencil that an earlier process has made
 can be loaded without SymPy. So the user's cache (`outcrop.user_cache`) keeps the description of each built-in stencil.
@@ -159,8 +159,8 @@ def find_stencil(name: str) -> Stencil:
 
 
 def family_names(family: str) -> list[str]:
-    """Return all names of stencils of a family. The first name is the name of the family, which means the default
-    stencil."""
+    """Return the names of all stencils of a family. The first name is the name of the family. This name means the
+    default stencil."""
     one, names = FAMILIES[family], [family]
     for order in one.orders or ("",):
         for ndim in sorted(one.ndims, reverse=True) or (3,):
@@ -180,7 +180,7 @@ def family_of_name(name: str) -> str:
 
 
 def unknown(name: object) -> InputError:
-    """Return the error for the name of a stencil that does not exist."""
+    """Return the error for a name that no stencil has."""
     every = [one for family in FAMILIES for one in family_names(family)]
     near = _near_names(name)
     hint = f"; did you mean {' or '.join(near)}?" if near else did_you_mean(name, [*every, *ALIASES])
@@ -192,7 +192,7 @@ def unknown(name: object) -> InputError:
 
 
 def _near_names(name: object) -> list[str]:
-    """Return the names with the nearest orders, if only the order of a name is wrong: heat2 and heat4 for heat3."""
+    """If only the order in a name is wrong, return the names with the nearest orders: heat2 and heat4 for heat3."""
     for known, family in FAMILIES.items():
         match = re.fullmatch(rf"{known}([0-9]{{1,9}})(_.*)?", name) if isinstance(name, str) else None
         if match is not None:
@@ -205,14 +205,15 @@ def _near_names(name: object) -> list[str]:
 
 
 def did_you_mean(name: object, names: Sequence[str]) -> str:
-    """Return a text that ends with the most similar of some names, or "" if no name is similar."""
+    """Return a text that proposes the most similar of `names`, or "" if no name is similar."""
     plain = str(name)[:_MAX_COMPARED].lower().replace("-", "_").replace(" ", "_")
     similar = get_close_matches(plain, names, n=1)
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
-    """Return the family of a stencil's name, and the arguments of its function. Return None for an unknown name."""
+    """Return the family to which the name of a stencil belongs, and the arguments for the family's function. Return
+    None for an unknown name."""
     name = ALIASES.get(name, name)
     if name in FAMILIES:
         return FAMILIES[name], {}
@@ -287,8 +288,8 @@ def is_built_in(stencil: Stencil) -> bool:
 
 
 def extremes_of(stencil: Stencil) -> Extremes:
-    """Return an empty `Extremes` for the read-only fields of a stencil. Pass its `states` to `stability` after you have
-    added planes."""
+    """Return an empty `Extremes` for the read-only fields of a stencil. First add planes to this object, then pass its
+    `states` to `stability`."""
     family = _family_of(stencil)
     fields = {one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if storage.is_static}
     return Extremes(fields, family.measures if family else ())
@@ -320,11 +321,11 @@ def stable_limit(
     needs a value for each updated field. The result is the limit for the worst of these states. If the equation
     depends on the position, give the shape of the grid, as for `oc.Simulation`.
 
-    In a stable step, no wave grows. If the exact solution of your own equation grows, a wave may grow in each step by a
-    factor of 1 + c dt (von Neumann's condition). The rate c is twice the rate at which the wave grows with a sixteenth
-    of dt. In addition, c is at most twice the rate of the fastest-growing wave that is at least eight cells long. For
-    waves that do not grow in the exact solution, c is 0. For example, the limit of u + dt (D lap u + g u) on two axes
-    is 2 / (8 D / h^2 - g).
+    In a stable step, no wave grows. If the exact solution of your own equation grows, a stable step can multiply a wave
+    by a factor of up to 1 + c dt (von Neumann's condition). The rate c is twice the growth rate of the wave with the
+    time step dt/16. But c is at most twice the growth rate of the fastest-growing wave with a length of at least eight
+    cells. For waves that do not grow in the exact solution, c is 0. For example, the limit of u + dt (D lap u + g u) on
+    two axes is 2 / (8 D / h^2 - g).
 
     The result is 0 if no step is stable, and infinite if every step is stable. The result is None if the stencil has no
     parameter dt, or if the growth is unknown. `limit_text` then gives the reason. For a lattice Boltzmann equation, the
@@ -359,7 +360,8 @@ def limit_text(
 def why_unknown(
     stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: Sequence[int] | None = None
 ) -> str:
-    """Return the reason why the stability of a stencil in some uniform states is unknown, or "" if it is known."""
+    """Return the reason why the stability of a stencil in the uniform states `states` is unknown. Return "" if the
+    stability is known."""
     known = _states(stencil, states)
     if unknowns(stencil) > MAX_UNKNOWNS:
         return f"a step needs more than {MAX_UNKNOWNS} values of each cell"
@@ -397,7 +399,7 @@ def stability(
 
 
 def missing_values(stencil: Stencil, values: Mapping[str, float], states: Sequence[State]) -> list[str]:
-    """Return the names of the fields whose values decide the stability, but are not in one of `states`. Only read-only
+    """Return the names of fields whose values decide the stability, but are missing in one of `states`. Only read-only
     fields can decide the stability of a linear equation."""
     state = next((one for one in _states(stencil, states) if not has_slopes(stencil, values, one)), None)
     if state is None or unknowns(stencil) > MAX_UNKNOWNS:
@@ -411,7 +413,7 @@ def missing_values(stencil: Stencil, values: Mapping[str, float], states: Sequen
 
 
 def example_state(stencil: Stencil, known: State) -> str:
-    """Return the text of a state as a user writes it, with the fields and the values in `known`."""
+    """Return the fields and values in `known` as text, in the form in which a user writes a state."""
     names = [one.name for one in stencil.fields if one.name in known]
     return "{" + ", ".join(f'"{name}": {known[name]:.6g}' for name in names) + "}"
 
@@ -443,8 +445,8 @@ def instability(
 
 
 def _states(stencil: Stencil, states: Sequence[State]) -> list[State]:
-    """Return the states. If a state has no value for a field, the value comes from the state of the limit. Raises
-    InputError for fields that do not exist."""
+    """Return the states. If a state has no value for a field, it gets the value from `Limit.state`. Raises InputError
+    for fields that do not exist."""
     limit, names = limit_of(stencil), {one.name for one in stencil.fields}
     if isinstance(states, Mapping):
         raise InputError(f"states {shown(states)} must be a list of states, such as [{shown(states)}]")
@@ -470,8 +472,8 @@ def _whole(stencil: Stencil, shape: Sequence[int] | None) -> GridShape | None:
 
 
 def _may_grow(stencil: Stencil) -> bool:
-    """Return True for equations of users, whose solutions may grow by themselves. With useful parameters, the solution
-    of a built-in equation does not grow by itself."""
+    """Return True for an equation that a user has written. The exact solution of such an equation can grow. With useful
+    parameters, the exact solution of a built-in equation does not grow."""
     return _family_of(stencil) is None
 
 

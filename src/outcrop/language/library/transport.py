@@ -24,7 +24,7 @@ def heat13() -> Stencil:
     """Make a stencil for the heat equation, fourth order in space, explicit Euler. The weights along each axis are
     -1/12, 4/3, -5/2, 4/3, -1/12. The update is u' = c0 u + c1 (sum of the six neighbours at distance 1) + c2 (sum of
     the six at distance 2). Here a = alpha dt / h^2, c0 = 1 - 15/2 a, c1 = 4/3 a and c2 = -a/12. The stencil is stable
-    for 0 <= a <= 1/8. The defaults belong to a = 0.1."""
+    for 0 <= a <= 1/8. With the default parameters, a is 0.1."""
     u = Field("u")
     c0, c1, c2 = Parameter("c0", 0.25), Parameter("c1", 0.4 / 3), Parameter("c2", -0.1 / 12)
     near = sum(u[offset] for offset in _SIX)
@@ -43,7 +43,8 @@ def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stenci
     The update is u' = u + dt kappa (sum over the axes of the second differences). This forward Euler method is of first
     order in time and of order `order` in space. Field: u (any unit, for example K). Parameters: kappa (m^2/s), dt (s)
     and h (m). Without `equal_spacing`, dz, dy and dx (m) replace h. The stencil is stable for dt kappa ndim s / h^2 <=
-    2. Here s is the largest symbol of the second difference: 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ...
+    2. Here s is the largest factor, in magnitude, by which the second difference multiplies a wave: 4, 16/3, 6.04,
+       6.50, ... 7.43 for order 2, 4, 6, 8, ...
     16. For order 2 in 3-D, the limit is dt <= h^2 / (6 kappa). Source: R. Courant, K. Friedrichs, H. Lewy, Math. Ann.
     100, 32, 1928; weights: B. Fornberg, Math. Comp. 51, 699, 1988.
 

@@ -262,21 +262,22 @@ def sponge(
 ) -> Callable[[int, int], NDArray[Any]]:
     """Return a function planes(z0, z1) that computes the read-only field `damp` of `acoustic(sponge=True)`, in 1/s.
 
-    The planes have the shape (z1 - z0, *shape[1:]). The returned function computes only the planes of each call, so the
-    whole array is never in memory. In a layer of `width` cells, damp is 0 at the inner edge. damp grows with the square
-    of the depth. At the outer edge, damp is
+    The planes have the shape (z1 - z0, *shape[1:]). Each call of the returned function computes only the requested
+    planes, so the whole array is never in memory. In a layer of `width` cells, damp is 0 at the inner edge. damp grows
+    with the square of the depth. At the outer edge, damp is
 
         3 velocity ln(1/reflection) / (width spacing)
 
-    A wave that crosses the layer twice along an axis at `velocity` keeps the fraction `reflection` of its amplitude.
-    For `velocity`, give the largest velocity of the medium, in m/s. In addition, the layer itself reflects long waves.
-    A wave half as long as the width of the layer is reflected with 1 % of its amplitude. A wave as long as the width is
-    reflected with 6 %. To absorb more, make the layer wider. A smaller `reflection` does not help against these
-    reflections. `spacing` is in m. Where layers overlap, the larger value is used.
+    Assume that a wave with the velocity `velocity` crosses the layer twice along an axis. Then only the fraction
+    `reflection` of its amplitude remains. For `velocity`, give the largest velocity of the medium, in m/s. In addition,
+    the layer itself reflects long waves. If the wavelength is half of the width of the layer, the layer reflects 1 % of
+    the amplitude. If the wavelength is equal to the width, the layer reflects 6 %. To absorb more, make the layer
+    wider. A smaller `reflection` does not help against these reflections. `spacing` is in m. Where layers overlap, the
+    larger value is used.
 
     `sides` are the absorbing sides. By default, all six sides of a grid of shape (nz, ny, nx) absorb. For a free
-    surface at the low side of z, leave out "z0". A shape of two numbers has the axes y and x, and the first axis may
-    also be called z. A shape of one number has the axis x. Axes of one cell never absorb. Raises InputError if a layer
+    surface at the low side of z, leave out "z0". A shape of two numbers has the axes y and x, but `sides` can also call
+    the first axis z. A shape of one number has the axis x. Axes of one cell never absorb. Raises InputError if a layer
     is wider than the grid, or if `sides` names an axis that the shape does not have.
 
     Source: quadratic profile as in F. Collino and C. Tsogka, Geophysics 66, 294, 2001, applied to the damping term of
@@ -307,8 +308,8 @@ def sponge(
 
 
 def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool, bool]]:
-    """Return two flags for each axis. The first flag is True if the low side of the axis absorbs, and the second flag
-    is True if the high side absorbs. Raises InputError for sides that do not exist."""
+    """Return two flags for each axis. The first flag is True if the low side absorbs. The second flag is True if the
+    high side absorbs. Raises InputError for sides that do not exist."""
     if not isinstance(sides, Collection) or len(sides) > len(SIDES) or not all(isinstance(one, str) for one in sides):
         raise InputError(f"sponge: sides {shown(sides)} must be some of {', '.join(SIDES)}")
     names = ("zy", "x") if len(shape) == 2 else NAMES[len(shape)]
@@ -326,8 +327,8 @@ def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool,
 
 
 def _profile(extent: int, width: int, low: bool, high: bool) -> NDArray[np.float64]:
-    """Return the square of the relative depth of each cell centre in the layers of one axis. The relative depth is 0 at
-    the inner edge and 1 at the outer edge."""
+    """For each cell centre in the layers of one axis, return the square of its relative depth. The relative depth is 0
+    at the inner edge and 1 at the outer edge."""
     place = np.arange(extent) + 0.5
     depth = np.zeros(extent)
     if low:

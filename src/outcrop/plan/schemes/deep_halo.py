@@ -61,8 +61,8 @@ A slot gets a plane of the pass only after the previous plane of the slot has be
 rank compares the checksums of the previous group. At that time, the reads of the previous group have usually ended.
 
 If the grid is also divided along y, a rank first receives halo planes. Then the rank sends rows of these planes to its
-neighbours along y. Rows at a corner belong to a diagonal neighbour. First, the diagonal neighbour sends these rows
-along z to a rank that is a neighbour of this rank along y. Then this neighbour sends the rows along y to this rank.
+neighbours along y. A rank gets the rows at a corner from a diagonal neighbour in two steps. First, the diagonal
+neighbour sends the rows along z to the rank's neighbour along y. Then the neighbour along y sends the rows to the rank.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 @dataclass(frozen=True)
 class DeepHalo:
-    """The rows that a pass of `levels` levels uses from the neighbours of a rank."""
+    """The rows of neighbours that a rank uses in a pass of `levels` levels."""
 
     problem: Problem
     levels: int
@@ -154,7 +154,7 @@ def in_order(
 ) -> Iterator[tuple[int, int, bool]]:
     """Divide two ranges of planes: `planes` for updated fields, and `statics_planes` for static fields. Yield each part
     as (z0, z1, flag). The flag is True for static fields. The parts are in the order in which updates need the planes.
-    The order must not depend on the ranges, because the ranges of two neighbours may differ."""
+    The order must not depend on the ranges, because two neighbours can have different ranges."""
     (z, end), (static, static_end) = planes, statics_planes if problem.statics else (0, 0)
     while z < end or static < static_end:
         needed = static + problem.skew_z - problem.statics_z  # updates need planes `needed` and `static` together
@@ -179,7 +179,7 @@ def own_part(problem: Problem, cut: SkewedCut, places: tuple[int, int]) -> Recta
 
 
 def own_cells(problem: Problem, block: SkewedBlock) -> Rectangle:
-    """Return the cells of a rank for which a block computes checksums."""
+    """Return the cells of a rank whose checksums a block computes."""
     y0, y1 = block.cut.cells(block.own())
     return Rectangle(max(0, y0), min(problem.shape[1], y1), EVERY_CELL.x0, EVERY_CELL.x1)
 
@@ -196,9 +196,9 @@ def blocks_of_rows(
     problem: Problem, levels: int, block_y: int, beyond: tuple[int, int], least: Callable[[int], tuple[int, int]]
 ) -> SkewedCut:
     """Divide the rows that a pass of a rank holds in memory into blocks of `block_y` rows. These rows are the rank's
-    own rows, and `beyond` rows of the lower and of the upper neighbour. `least` is a function. Its argument is the
-    order of the blocks, and its result has two minimum numbers of rows at level 1. The first number is for the block at
-    the lower neighbour, and the second number is for the block at the upper neighbour.
+    own rows, and `beyond` rows of the lower and of the upper neighbour. `least(order)` returns two minimum numbers of
+    rows at level 1, for an order of the blocks. The first number is for the block at the lower neighbour, and the
+    second number is for the block at the upper neighbour.
 
     Either all ranks have one block, or all ranks have several blocks. Otherwise, a rank with one block could have two
     neighbours with several blocks. This rank would need the first block of one neighbour and the last block of the
@@ -230,7 +230,7 @@ def blocks_of_rows(
 
 def has_given_blocks(problem: Problem, given: GivenSizes, cut: SkewedCut) -> bool:
     """Return False if the user wants blocks, but a rank has too few rows for these blocks. In passes with fewer levels,
-    the rows may be enough."""
+    the rows can be enough."""
     return not (problem.is_part and given.by and given.by < problem.shape[1] and cut.count == 1)
 
 
@@ -270,7 +270,7 @@ class HaloPlanes:
     `begin` starts the block of the pass, which has all rows of the rank (`block`).
 
     The position of a plane is its number. The window also moves over positions beyond a boundary of the grid, where the
-    rank has no planes. The rank may send planes while the window is at these positions."""
+    rank has no planes. The rank can send planes while the window is at these positions."""
 
     def __init__(self, problem: Problem, levels: int, slab: int, begin: Block, block: SkewedBlock) -> None:
         self.problem, self._begin = problem, begin
@@ -290,8 +290,8 @@ class HaloPlanes:
         self._unchecked: list[tuple[Block, Check]] = []
 
     def to(self, end: int, statics_end: int) -> Iterator[Action]:
-        """Yield the actions that bring planes into memory, together with the rows of neighbours in these planes. These
-        are all planes of the updated fields below `end`, and all planes of the static fields below `statics_end`. The
+        """Yield the actions that bring planes into memory: all planes of the updated fields below `end`, and all planes
+        of the static fields below `statics_end`. The actions also exchange the rows of neighbours in these planes. The
         last action starts the block of the pass again."""
         yield from self._to(end, statics_end)
         yield from self._in(self._begin)

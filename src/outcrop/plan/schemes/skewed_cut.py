@@ -10,7 +10,7 @@ cells of later blocks:
        1     |______\\_________\\_______|      j - 1. Each ring holds its latest levels on 2 reach cells each.
        0     |       eta[1]    eta[2]  |
 
-Level q + 1 is the last level that reads level q. From block j - 1, level q + 1 of block j reads the cells eta - reach
+Level q + 1 is the last level that reads level q. Level q + 1 of block j reads these cells of block j - 1: eta - reach
 (q + 1) <= y < eta - reach (q - 1). So the ring of one parity holds the fringe
 
     eta - reach (q_max + 1) <= y < eta + reach (1 - parity),      q_max is the highest level of this parity below L.
@@ -49,7 +49,7 @@ class SkewedCut:
 
     `starts` are eta[0], eta[1], ... The first block begins at the first cell of the grid, and the last block ends at
     the last cell of the grid. All ranges of a block are half open. Each range begins and ends at a multiple of `group`
-    cells or at an end of the grid. If `joint` is true, a ring may hold levels of both parities. The fringe in this ring
+    cells or at an end of the grid. If `joint` is true, a ring can hold levels of both parities. The fringe in this ring
     then includes the fringes of both parities. `first_level` is the first level that uses the state. `origin` is the
     coordinate at which the first block begins. If `descends` is true, the first block is at the upper end of the axis,
     and `origin` is the coordinate of this end.
@@ -75,7 +75,8 @@ class SkewedCut:
         return [SkewedBlock(self, number) for number in range(self.count)]
 
     def fringe_reaches(self, parity: int) -> tuple[int, int]:
-        """Return the arguments with which `SkewedBlock.beside_cut` returns the fringe in the ring of `parity`."""
+        """Return arguments for `SkewedBlock.beside_cut`. With these arguments, `beside_cut` returns the fringe in the
+        ring of `parity`."""
         highest = self.levels - 1 - (0 if self.joint else (self.levels - self.first_level - parity) % 2)
         return highest + 1, (1 if self.joint else 1 - parity) - (self.first_level - 1)
 
@@ -100,7 +101,7 @@ class SkewedCut:
 
     @property
     def max_frame(self) -> int:
-        """The maximum number of cells of the frame of a block. The frame includes the block, the fringe below, the
+        """The maximum number of cells in the frame of a block. The frame includes the block, the fringe below, the
         reach or rim above, and the rounding to groups."""
         if self.count == 1:
             return self.extent

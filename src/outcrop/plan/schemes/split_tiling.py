@@ -34,7 +34,7 @@ of slab s+1 reads planes from Z - rL on. So finished rows are exchanged for the 
 
     F(s) = min(Z - b - r(L-1), Z - rL),
 
-and planes below F(s-1) are written. So each ring needs about two slabs more than in the wavefront scheme:
+and planes below F(s-1) are written. So each ring needs approximately two slabs more than in the wavefront scheme:
 
     even ring   F(s-2)  ..  Z + b + r - 1           3b + rL + max(b, r)    [3b + rL + r, L odd]
     odd ring    Z - 2b - rL  ..  Z - 1              2b + rL                [3b + rL + max(b - r, 0), L odd]
@@ -191,7 +191,7 @@ class _SplitStream:
             yield from self._write_to(end)
 
     def _update(self, zeta0: int, zeta1: int, region: UpdateRegion) -> Iterator[Action]:
-        # If the grid has fewer planes than the skew, some values of zeta have no updates. A whole slab may also have no
+        # If the grid has fewer planes than the skew, some values of zeta have no updates. Even a whole slab can have no
         # updates.
         zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(self.problem, self.levels, zeta)]
         if zetas:
@@ -202,8 +202,8 @@ class _SplitStream:
             yield from self._update(zeta0, zeta1, self.rows.triangle)
 
     def _read_to(self, zeta: int, most: int = FAR) -> Iterator[Action]:
-        """Yield the reads of the planes that the updates below `zeta` need, but only of planes below `most`. Also yield
-        the exchanges of rows of these planes."""
+        """Yield the reads of those planes below `most` that the updates below `zeta` need. Also yield the exchanges of
+        rows in these planes."""
         problem, cut = self.problem, self.block.cut
         z0, z1 = self.read, min(zeta + problem.skew_z, problem.planes, most)
         if z1 > z0:
@@ -385,8 +385,8 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """Estimate the work of a pass: 2/L + 4r/by words per cell and step, for L levels, the radius r and blocks of `by`
-    rows. No cell is updated twice. A rank sends about 2rL rows of each field to its lower neighbour, and rL rows to its
-    upper neighbour."""
+    rows. No cell is updated twice. A rank sends approximately 2rL rows of each field to its lower neighbour, and rL
+    rows to its upper neighbour."""
     levels, rows, arrays = sizes.levels, SplitRows(problem, sizes.levels), problem.state_arrays
     planes, inside = problem.planes, problem.end_plane - problem.first_plane
     cut, group, radius = rows.blocks(sizes.block_y), problem.row_group, problem.radius_y

@@ -30,21 +30,20 @@ pass moves 2/L words per cell and step.
 If memory does not hold enough planes, y is divided into k skewed blocks, which move by r rows per level
 (skewed_cut.py). The window then moves over the grid once for each block. A block writes some rows to the array
 `fringes`, and the next block continues from these rows. With blocks of `by` rows, a pass moves 4r/by more words per
-cell and step, but memory can hold about k times as many planes. Fringes are also read ahead into the odd ring, so the
-odd ring needs as many planes as the even ring. In the rings, plane z of block i has the number z + i nz. So the first
-planes of the next block can be read before the current block ends.
+cell and step, but memory can hold approximately k times as many planes. Fringes are also read ahead into the odd ring,
+so the odd ring needs as many planes as the even ring. In the rings, plane z of block i has the number z + i nz. So the
+first planes of the next block can be read before the current block ends.
 
 If a pass computes states again (history.py), each recomputed state has a separate field. Levels of the pass write this
 field, and later levels read it. Each block writes rows of the field to the array `recomputed`: the rows that the next
 block needs. Let n be the number of levels from the first level that writes the field to the last level that reads the
-field. Then the next block needs r n rows of the field. If a pass computes k steps again, the next block needs about r
-k^2 rows of all fields together. So the pass moves 2 r k^2/by more words per cell.
+field. Then the next block needs r n rows of the field. If a pass computes k steps again, the next block needs
+approximately r k^2 rows of all fields together. So the pass moves 2 r k^2/by more words per cell.
 
 If the grid is divided along y, a rank gets rows of its neighbours together with its own rows (deep_halo.py). If the
 grid is divided along z, a rank gets planes of its neighbours before and after its own planes (deep_halo.py).
 
-The naive scheme serves for comparison. This scheme is a wavefront with passes of one step, like a program without
-temporal blocking.
+The naive scheme serves for comparison. It is a wavefront with passes of one step, so it has no temporal blocking.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
 
 
 def _lead(problem: Problem, levels: int) -> int:
-    """Return the maximum number of additional rows of the first block. The first block may be larger than the other
+    """Return the maximum number of additional rows of the first block. The first block can be larger than the other
     blocks, because the first block takes over no fringe."""
     return problem.radius_y * (levels - 1)
 
@@ -424,9 +423,9 @@ take much longer than the fixed costs of a slab."""
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """Yield the candidates for each number of passes that is worth trying. Each pass has the minimum number of levels
-    that completes the run in this number of passes. For each number of levels, the candidates have the thickest slab
-    that fits the memory, and some thinner slabs. With thinner slabs, fewer planes are read before the first update, and
-    fewer planes are written after the last update. Some candidates have whole planes, and some have blocks.
+    with which these passes complete the run. For each number of levels, the candidates have the thickest slab that fits
+    the memory, and some thinner slabs. With thinner slabs, fewer planes are read before the first update, and fewer
+    planes are written after the last update. Some candidates have whole planes, and some have blocks.
 
     If memory holds the whole grid, the function yields only a few candidates. All these candidates have whole planes.
     """
@@ -474,9 +473,9 @@ def _most_levels(problem: Problem) -> int:
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """Estimate the work of a pass: 2/L + 4r/by words per cell and step, for L levels, the radius r and blocks of `by`
     rows. A rank with neighbours at both sides also exchanges 2rL rows of each plane. At each level of each plane, the
-    rank updates on average r(L-1) rows that its neighbours also update. If the grid is divided along z, the same
-    numbers of planes are exchanged, and updated by two ranks, along z. In this case, a rank reads each sent plane
-    twice."""
+    rank updates on average r(L-1) rows that its neighbours also update. The same numbers hold for planes if the grid is
+    divided along z: a rank exchanges 2rL planes, and updates on average r(L-1) planes that its neighbours also update.
+    The rank reads each sent plane twice."""
     rows = problem.shape[1]
     arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories - len(problem.recomputed)
     cut = blocks_in_y(problem, sizes.levels, sizes)
@@ -513,7 +512,7 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 def levels_worth_trying(problem: Problem, max_levels: int | None = None) -> Iterator[int]:
     """Yield numbers of levels of a pass. The n-th number is the smallest number of levels with which n passes complete
     the run. If possible, a pass has an even number of steps, because an even number of levels needs less memory than an
-    odd number. If the grid is divided among ranks, more passes may be necessary, because halos limit the number of
+    odd number. If the grid is divided among ranks, more passes can be necessary, because halos limit the number of
     levels. Some schemes allow only `max_levels` levels."""
     most = (problem.max_levels if max_levels is None else max_levels) // problem.stages
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps, most))

@@ -1,9 +1,9 @@
 """The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. Some stencils also
 read the previous values of a field. With `recompute=True`, the history also keeps these previous values.
 
-A history is stored like snapshots with the reserved name HISTORY. A pass writes the states that it computes to files,
-and computes the checksums of these files. The commit of the pass makes these states valid. A history differs from other
-snapshots in these ways:
+A history is stored in the same form as snapshots, with the reserved name HISTORY. A pass writes the states that it
+computes to files, and computes the checksums of these files. The commit of the pass makes these states valid. A history
+differs from other snapshots in these ways:
 
     begin       run(history=...) adds the entry to the manifest of a run at step 0 (`history_entry`, `begin_history`)
     reversed    threads read the older states ahead, and compare checksums (`HistoryView.reversed`)
@@ -120,7 +120,7 @@ def as_entry(every: int, recompute: bool, state: Iterable[ArrayEntry], shape: Se
 
 
 def state_bytes(entry: SnapshotsEntry, dtype: str) -> int:
-    """Return the number of bytes of one state of a history on disk, including the indices of its shards."""
+    """Return the size of one state of a history on disk, in bytes. The size includes the indices of its shards."""
     itemsize = np.dtype(dtype).itemsize
     return len(entry.fields) * (math.prod(entry.shape) * itemsize + len(snapshot_index(entry.shape, itemsize)))
 
@@ -146,8 +146,8 @@ def require_room(
     given: History, entry: SnapshotsEntry, dtype: str, directory: Path, needed: int, first_step: int, last_step: int
 ) -> None:
     """Raise InputError if the states up to `last_step` exceed the limit or the free space. The run itself needs
-    `needed` bytes of this space. The message names the smallest interval between kept states with which the states fit.
-    If an adjoint run can compute states again, the message may name a sufficient limit instead."""
+    `needed` bytes of this space. The message names the smallest interval between kept states for which all states fit.
+    If an adjoint run can compute states again, the message can name a sufficient limit instead."""
     each, there = state_bytes(entry, dtype), len(entry.numbers(first_step))
     free = free_bytes(directory, needed)
     limit = None if entry.slots else limit_bytes(given)
@@ -205,9 +205,9 @@ class HistoryView(Mapping[str, SnapshotView]):
 
     @property
     def repeated_steps(self) -> int:
-        """The number of steps of this run that an adjoint run repeats because the limit of the history is too small for
-        all states. The number does not include the steps between two kept states, which the passes of the adjoint run
-        always compute again."""
+        """The number of steps of this run that an adjoint run repeats. Steps are repeated if the limit of the history
+        is too small for all states. The number does not include the steps between two kept states, which the passes of
+        the adjoint run always compute again."""
         self._require_kept()
         return repeated_steps(self._state)
 
@@ -305,8 +305,9 @@ class StateFiles:
                 raise InputError(f"the history of {states.run} has no field {name}")
 
     def of(self, field: str, back: int, later: int = 0) -> tuple[FileBeneath, int]:
-        """Return the file with the values of `field` in the state `back` steps before the last step of the forward run,
-        and the checksum of this file. If `later` is -1, the file has the previous values of `field`."""
+        """Return a file and its checksum. The file has the values of `field` in one state. The step of this state is
+        `back` steps before the last step of the forward run. If `later` is -1, the file has the previous values of
+        `field`."""
         field += PREVIOUS if later < 0 else ""
         step = self._steps - back
         if step < 0:
@@ -367,8 +368,8 @@ class KeptStates:
         return FileBeneath(directory.handle, name, str(directory.path / name)), int(self._sums[field][number])
 
     def planes(self, field: str, number: int) -> PlaneSource:
-        """Return a function that reads planes of a field in state `number`, on the engine's three axes. Before the
-        function is returned, the whole file is read once to compare its checksum. Raises StorageError and
+        """Return a function that reads planes of a field in state `number`, on the engine's three axes. Before `planes`
+        returns this function, it reads the whole file once and compares the checksum. Raises StorageError and
         CorruptionError."""
         directory, (file, expected) = self.state.records, self.file(field, number)
         layout, dtype = self.state.layout, np.dtype(self.state.manifest.dtype)
@@ -402,9 +403,9 @@ def repeated_steps(state: State) -> int:
 
 
 def keep_only(state: State, numbers: Collection[int]) -> None:
-    """Free the states of a history, except the states in `numbers`. The list of states that later steps will keep does
-    not change. The manifest is committed first. Then the files are deleted, including files that a killed process has
-    left. The calling process must hold the lock of the run. Raises StorageError."""
+    """Free the states of a history, except the states in `numbers`. This does not change which states later steps will
+    keep. The manifest is committed first. Then the files are deleted, including files that a killed process has left.
+    The calling process must hold the lock of the run. Raises StorageError."""
     taps, step = state.manifest.taps, state.manifest.step
     entry = taps.history
     assert entry is not None

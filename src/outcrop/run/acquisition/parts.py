@@ -2,8 +2,8 @@
 
 Each part stores the points of the whole grid. Each rank that updates a cell of a source adds the values of the source
 to this cell. The value of a receiver at a point depends on several cells. The point belongs to the part that has the
-highest row of these cells. This part records the values of the point. The other cells of the point may belong to the
-rank below the cut. With split tiling, the rank below may also update the highest row:
+highest row of these cells. This part records the values of the point. The other cells of the point can belong to the
+rank below the cut. With split tiling, the rank below can also update the highest row:
 
     part of rank j + 1     ▲ point p, with the cells a, b, c, d
       ...                  │
@@ -13,11 +13,11 @@ rank below the cut. With split tiling, the rank below may also update the highes
       ...
     part of rank j
 
-So after each pass, rank j sends the values of the cells that it has sampled near the cut to rank j + 1. Rank j + 1 uses
-these values for the cells that it has not sampled itself. Then rank j + 1 adds up the values of the cells of each
-point, in the same order as the oracle. The records of a part are then complete for its points, so a commit of the part
-needs no other rank. If the grid is also divided along z, values are first sent to the upper neighbour along z. Then
-values are sent to the upper neighbour along y (`GridSampling`).
+So after each pass, rank j sends some of its sampled values to rank j + 1: the values of the cells near the cut. The
+receiving rank uses these values for the cells that it has not sampled itself. Then it adds up the values of the cells
+of each point, in the same order as the oracle. The records of a part are then complete for its points, so a commit of
+the part needs no other rank. If the grid is also divided along z, values are first sent to the upper neighbour along z.
+Then values are sent to the upper neighbour along y (`GridSampling`).
 
 The norms of a part are exact sums over the cells that its rank updates. `rounded_norms` adds the sums of all parts, and
 rounds the result.
@@ -77,7 +77,7 @@ Cuts: TypeAlias = tuple[Sequence[int], Sequence[int]]
 
 
 def cuts_of(manifest: Description) -> Cuts:
-    """Return the cuts of a run. A run of one process has the same cuts as a run of one rank."""
+    """Return the cuts of a run. For a run of one process, these are the cuts of a run with a single rank."""
     return manifest.cut, manifest.part.planes if manifest.part else ()
 
 
@@ -91,8 +91,8 @@ def cells_of(manifest: Description, rank: int) -> tuple[tuple[int, int], tuple[i
 
 
 def owners(samplings: Sequence[Sampling], cuts: Cuts) -> dict[str, NDArray[np.int64]]:
-    """Return a dictionary that maps the name of each trace to an array. The array has the rank to which each point of
-    the trace belongs."""
+    """Return a dictionary that maps the name of each trace to an array. For each point of the trace, the array has the
+    rank to which the point belongs."""
     highest: dict[str, NDArray[np.int64]] = {}
     for one in samplings:
         cells = one.cells.max(axis=1)
@@ -101,7 +101,8 @@ def owners(samplings: Sequence[Sampling], cuts: Cuts) -> dict[str, NDArray[np.in
 
 
 def ranks_with(cells: NDArray[np.int64], cuts: Cuts) -> NDArray[np.int64]:
-    """Return the ranks to which cells belong. `cells` has the shape (..., 3), and each cell is (z, y, x)."""
+    """For each cell, return the rank to which the cell belongs. `cells` has the shape (..., 3), and each cell is (z, y,
+    x)."""
     cut, planes = cuts
     ranks = np.searchsorted(cut, cells[..., 1], side="right") - 1
     if planes:
@@ -110,7 +111,7 @@ def ranks_with(cells: NDArray[np.int64], cuts: Cuts) -> NDArray[np.int64]:
 
 
 def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]:
-    """Return a dictionary that maps the name of each trace to the number of points of the trace that belong to a part.
+    """Return a dictionary that maps the name of each trace to a number. This is the number of its points in a part.
     """
     owner = owners(samplings, (part.cut, part.planes))
     return {name: int(np.count_nonzero(one == part.rank)) for name, one in owner.items()}
@@ -118,11 +119,11 @@ def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]
 
 @dataclass(frozen=True)
 class PartRows:
-    """The rows of a part, and the rows of neighbours that its passes update. At each side with a neighbour, passes
-    update at most `halo` rows of the neighbour. If the grid is also divided along z, passes update at most `halo_z`
-    planes of a neighbour. Receivers also sample `shared` rows beyond the upper cut, which belong to the neighbour
-    above. If `is_ring` is true, the last rank is the lower neighbour of the first rank. If `is_ring_z` is true, the
-    ranks also form a ring along z."""
+    """The rows that the passes of a part update: the rows of the part, and rows of neighbours. At each side with a
+    neighbour, passes update at most `halo` rows of the neighbour. If the grid is also divided along z, passes update at
+    most `halo_z` planes of a neighbour. Receivers also sample `shared` rows beyond the upper cut, which belong to the
+    neighbour above. If `is_ring` is true, the last rank is the lower neighbour of the first rank. If `is_ring_z` is
+    true, the ranks also form a ring along z."""
 
     part: PartEntry
     halo: int
@@ -154,7 +155,7 @@ class PartRows:
     def images(self, cells: Points) -> tuple[NDArray[np.int64], Points]:
         """Select the cells that passes of this part update. Return the indices of these cells in `cells`, and the cells
         themselves. In the returned cells, planes and rows are counted from the first plane and row of the part. In a
-        ring of few ranks, the same cell may be both below and above the part. The result then contains this cell
+        ring of few ranks, the same cell can be both below and above the part. The result then contains this cell
         twice."""
         planes, cuts = self.part.own_planes or (0, FAR), (self.part.planes or (0,), self.part.cut)
         halos, rings, places, found = (self.halo_z, self.halo), (self.is_ring_z, self.is_ring), [], []
@@ -200,7 +201,7 @@ class PartSampling:
         return values[:, len(self.cells) - self.sent :]
 
     def seen(self, values: NDArray[np.float64], received: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the values of all corners of the points of this part, of shape (steps, points, corners)."""
+        """Return an array of shape (steps, points, corners): the values at the corners of this part's points."""
         found = np.full((len(values), len(self._here)), UNSEEN)
         found[:, self._here] = values[:, : len(self.cells) - self.sent]
         mine = found[:, self._below]
@@ -215,7 +216,7 @@ class PartSampling:
 
 class GridSampling:
     """This class replaces PartSampling if the grid is divided along z. Each rank samples its own cells. A point belongs
-    to the rank with the highest plane and the highest row of its cells. The other cells of the point may belong to
+    to the rank with the highest plane and the highest row of its cells. The other cells of the point can belong to
     three other ranks: the lower neighbour along y, the lower neighbour along z, and the rank that is lower along both
     axes. After each pass, each rank first sends values to the upper neighbour along z. Then each rank sends its own
     values and the received values to the upper neighbour along y."""
@@ -254,7 +255,7 @@ class GridSampling:
         return values[:, self._sent]
 
     def seen(self, values: NDArray[np.float64], received: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the values of all corners of the points of this part, of shape (steps, points, corners)."""
+        """Return an array of shape (steps, points, corners): the values at the corners of this part's points."""
         known = {cell: place for place, cell in enumerate([*self._known.tolist(), *self._from_low.tolist()])}
         every = np.concatenate([values, received], axis=1)
         found = every[:, [known[cell] for cell in self._mine.tolist()]]
@@ -267,7 +268,7 @@ class GridSampling:
 
 
 def _may_be_below(cells: Points, first: int, shared: int) -> NDArray[np.bool_]:
-    """Return an array with a flag for each cell. The flag is True if the rank below the row `first` may sample this
+    """Return an array with a flag for each cell. The flag is True if the rank below the row `first` can sample this
     cell."""
     found: NDArray[np.bool_] = cells[:, 1] < first + shared
     return found
@@ -312,8 +313,8 @@ def part_norms(steps: Sequence[int], sums: Sequence[RawSum]) -> NDArray[np.void]
 
 
 def exact_norms(rows: NDArray[np.void]) -> NDArray[np.void]:
-    """Convert the rows of norms of a whole run to rows of norms of a part. `rounded_norms` converts the result back to
-    the same rows."""
+    """Convert rows of norms from the form of a whole run to the form of a part. `rounded_norms` converts the result
+    back to the same rows."""
     found = np.zeros(len(rows), PART_NORMS)
     for name in ("step", "min", "max"):
         found[name] = rows[name]
@@ -415,9 +416,9 @@ class MovedRecords:
         norms        for each field, the sums of the old part, if its first cell is in the new part, or else nothing
         snapshots    for each plane, the cells that the old and the new part have in common
 
-    So the exact sums of each old part move to exactly one new part. The sums of a new part may include cells that now
-    belong to other parts, but the sum over all parts does not change. A whole run stores only rounded sums. These
-    rounded sums are used as if they were exact."""
+    The first cell of an old part is in exactly one new part, so the exact sums move to exactly one new part. The sums
+    of a new part can include cells that now belong to other parts, but the sum over all parts does not change. A whole
+    run stores only rounded sums. These rounded sums are used as if they were exact."""
 
     def __init__(self, first: Manifest, samplings: Sequence[Sampling], cuts: Cuts, rank: int) -> None:
         self._first, self._taps = first, first.taps
@@ -575,7 +576,7 @@ def _whole(exact: Any) -> int:
 
 
 def kept_bytes(description: Description, step: int) -> int:
-    """Return the number of bytes that the files of acquisition of a run or a part have after `step` steps."""
+    """Return the size of the files of acquisition after `step` steps, in bytes. The files belong to a run or a part."""
     taps, item_bytes = description.own_taps, np.dtype(description.dtype).itemsize
     records = sum(row_bytes * count for row_bytes, count in taps.records(step).values())
     snapshots = sum(

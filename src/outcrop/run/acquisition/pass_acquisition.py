@@ -310,8 +310,8 @@ def demand_of(
     entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None, first_step: int = 0
 ) -> AcquisitionDemand:
     """Return the memory and the transfers that the acquisition `entries` needs in addition to the window. `dtype` is
-    the dtype of the fields. If passes compute steps of a forward run again, `states` contains the number of cells of
-    the forward run's sources. The plan begins after step `first_step`."""
+    the dtype of the fields. If passes compute steps of a forward run again, `states.source_cells` is the number of
+    cells of the forward run's sources. The plan begins after step `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     points = [entries.traces.get(one.name, 0) for one in entries.samplings]  # a part has only some of the points

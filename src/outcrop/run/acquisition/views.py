@@ -7,7 +7,7 @@ not grow with the number of rows:
                                  ──────────► checksum continued, compared with the manifest at the end
                                  ──────────► Envelope or NormRows, which keep a limited number of values
 
-A large record is read in several portions, so that the program uses little of the bandwidth of the disk of the run.
+A large record is read in several portions, so that the program uses only a small part of the disk's bandwidth.
 """
 
 from __future__ import annotations
@@ -282,8 +282,8 @@ def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDAr
 
 
 def own_entry(state: State, entry: SnapshotsEntry) -> tuple[SnapshotsEntry, tuple[slice, ...]] | None:
-    """Return the entry for the files of a run or of one of its parts. Also return slices that select, in the box of
-    `entry`, the cells that these files have. Return None for a part that has no cells of the box."""
+    """Return the entry for the files of a run or of one of its parts. Also return slices of the box of `entry`. The
+    slices select the cells that these files have. Return None for a part that has no cells of the box."""
     manifest = state.manifest
     if manifest.part is None:
         return entry, tuple(slice(0, count) for count in entry.shape)
@@ -413,7 +413,7 @@ class Envelope:
         self.first_infinite: int | None = None
 
     def take(self, data: bytes) -> None:
-        """Add the values that follow the values of the previous call. The values may end in the middle of a row."""
+        """Add the values that follow the values of the previous call. The values can end in the middle of a row."""
         values = np.abs(np.frombuffer(data, "<f8"))
         row, place = divmod(self._values, self._points)
         starts = np.arange(-place, len(values), self._points)
@@ -431,7 +431,7 @@ class Envelope:
             np.maximum.at(self._bins, rows // self._width, largest)
 
     def largest(self, first: int, end: int) -> float:
-        """Return the largest value of the rows first <= row < end. The result may include neighbouring rows of the same
+        """Return the largest value of the rows first <= row < end. The result can include neighbouring rows of the same
         range."""
         found = self._bins[first // self._width : -(-end // self._width)]
         return float(found.max()) if len(found) else 0.0

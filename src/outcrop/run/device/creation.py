@@ -70,10 +70,10 @@ from outcrop.run.disk.storage import release
 from outcrop.units import format_bytes
 
 SLACK_BYTES = 1 << 16
-"""The number of bytes by which a manifest may grow when numbers of steps get more digits and when arrays get values."""
+"""The number of bytes by which a manifest can grow when numbers of steps get more digits and when arrays get values."""
 
 _TAIL_BYTES = 1 << 20
-"""The number of bytes at the end of a device in which there may be backups of partition tables, or metadata of disk
+"""The number of bytes at the end of a device that can contain backups of partition tables, or metadata of disk
 arrays."""
 
 
@@ -162,8 +162,8 @@ def _check_size(device: Path, handle: int, needed: int) -> None:
 
 
 def _read(device: Path, handle: int, force: bool) -> Header | None:
-    """Return the header of the device, or None if the device has no run. If the header is damaged or of another
-    version, return None if `force` is true, and raise InputError otherwise."""
+    """Return the header of the device, or None if the device has no run. If `force` is true, also return None for a
+    header that is damaged or of another version. Otherwise, raise InputError for such a header."""
     try:
         return header_of(device, handle)
     except InputError as error:

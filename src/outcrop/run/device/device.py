@@ -13,7 +13,7 @@ On the first device of a run, the text in a slot is the manifest. On the other d
 is intact if its checksum and identity are right. If both slots are intact, the slot with the higher sequence number is
 valid. A commit writes the slot that is not valid, so an interrupted commit leaves the earlier manifest intact. Nearly
 every program that formats a disk overwrites the first sector, which contains the superblock. So a run is no longer
-found after the disk was formatted. Writing a superblock with another identity replaces a run in one step.
+found after the disk has been formatted. Writing a superblock with another identity replaces a run in one step.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Device(RunStorage):
         return parse_manifest(header.text.encode(), self.path)
 
     def _others(self, manifest: Manifest) -> list[Path]:
-        """Return all devices except the first. The devices are found by their headers, because the names of devices may
+        """Return all devices except the first. The devices are found by their headers, because the names of devices can
         change when a machine restarts."""
         paths = []
         for index, name in enumerate(manifest.directories[1:], start=1):

@@ -154,8 +154,8 @@ def _partitions(disk: Path) -> Iterator[Path]:
 
 
 def _mount_point(number: str) -> str:
-    """Return the path at which this process sees the device mounted. Return "" if the device is not mounted. For btrfs,
-    names of devices are compared, because mountinfo does not have the number of the device."""
+    """Return the path at which the device is mounted for this process. Return "" if the device is not mounted. For
+    btrfs, names of devices are compared, because mountinfo does not have the number of the device."""
     for line in (_read(PROC / "self" / "mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()[1:2]
@@ -214,7 +214,7 @@ def find_signature(path: Path, handle: int, size: int) -> str:
 
 
 def by_blkid(path: Path) -> str:
-    """Return a text about the content that blkid finds, or "" if it finds nothing or is not installed."""
+    """Return a text about the content that blkid finds. Return "" if blkid finds nothing or is not installed."""
     program = shutil.which("blkid", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         return ""

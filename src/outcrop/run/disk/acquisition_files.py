@@ -16,8 +16,9 @@ first commit. The manifest has their checksums and shapes.
 
 Row 0 of norms is for the initial values, or for step `every` if norms of the initial values are not recorded. The rows
 of a pass are written and flushed before the commit of the pass. Rows after the manifest's step are not valid, and a
-repeated pass overwrites them. For each file, the manifest has a checksum over the valid rows, the identity of the run
-and the name of the file. So the checksum detects rows that are damaged, lost, misplaced or from another run.
+repeated pass overwrites them. The manifest has a checksum for each file. This checksum covers the valid rows, the
+identity of the run and the name of the file. So the checksum detects rows that are damaged, lost, misplaced or from
+another run.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[An
 
 
 def continued(checksum: int, rows: NDArray[Any]) -> int:
-    """Return the checksum of a file to which `rows` are appended. `checksum` is the checksum of the file without
+    """Return the checksum of a file after `rows` have been appended. `checksum` is the checksum of the file without
     `rows`."""
     return int(_core.crc32c(np.ascontiguousarray(rows).reshape(-1).view(np.uint8), checksum))
 
@@ -224,8 +225,8 @@ def damaged_snapshots(
     directory: Directory, manifest: Manifest, lost: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """For each valid snapshot, yield its path and a description of its damage. The description is "" if the snapshot is
-    intact. `lost` contains the names of records that are missing or too short. Snapshots whose checksums are in such a
-    record are left out. Raises StorageError when another record cannot be read."""
+    intact. `lost` contains the names of records that are missing or too short. A snapshot is left out if one of these
+    records has its checksum. Raises StorageError when another record cannot be read."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.own_taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_end(manifest, entry)

@@ -190,7 +190,7 @@ def snapshot_end(manifest: Description, own: SnapshotsEntry) -> bytes:
 
 
 def _snapshot_rows(manifest: Description, own: SnapshotsEntry) -> int | None:
-    """Return the number of rows of a chunk of snapshots. Return None if a chunk has the same rows as `own`."""
+    """Return the number of rows in a chunk of snapshots. Return None if a chunk has the same rows as `own`."""
     if manifest.part is None or manifest.part.planes:
         return None
     (whole,) = (one for one in manifest.taps.snapshots if one.name == own.name)
@@ -198,8 +198,8 @@ def _snapshot_rows(manifest: Description, own: SnapshotsEntry) -> int | None:
 
 
 def show_snapshots(directory: Directory, manifest: Manifest, part: PartEntry | None = None) -> None:
-    """Update the metadata files of snapshots. Only files whose content is not right for the manifest's step are
-    written. Raises StorageError."""
+    """Update the metadata files of snapshots. A file is written only if its content is wrong for the manifest's step.
+    Raises StorageError."""
     with os_errors_as(StorageError, f"cannot list snapshots of {directory.path}"):
         for name, content in outdated(directory, snapshot_files(manifest, part)).items():
             directory.make_folder(name.rpartition("/")[0])
@@ -226,8 +226,8 @@ def _attributes(manifest: Manifest) -> dict[str, Any]:
 def _snapshot_metadata(
     manifest: Manifest, entry: SnapshotsEntry, part: PartEntry | None
 ) -> dict[str, dict[str, Any]]:
-    """Return a dictionary that maps the name of each array of a group to the content of the array's zarr.json at the
-    manifest's step."""
+    """Return the metadata of the arrays in a group, at the manifest's step. The result maps the name of each array to
+    the content of its zarr.json."""
     count, axes, box = entry.count(manifest.step), manifest.axis_names, entry.shape
     shard, rows = box, _snapshot_rows(manifest, entry)
     if part is not None:
@@ -235,7 +235,7 @@ def _snapshot_metadata(
     if rows:
         shard = (box[0], rows, box[2])
     inner = (1, 1, *shard[1:]) if len(box) == 3 else None
-    # The attribute "coordinates" tells xarray that `step` is a coordinate, like `time`.
+    # Without the attribute "coordinates", xarray would not recognise that `step` is a coordinate.
     belongs: dict[str, Any] = {"coordinates": "step"}
     if entry.coarsen:
         belongs |= {"cell_methods": f"{': '.join(axes)}: mean", "coarsen": list(entry.coarsen)}
@@ -295,7 +295,7 @@ def box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDAr
 
 
 def _centres(cells: NDArray[np.float64], group: int) -> NDArray[np.float64]:
-    """Return the centre of each group of `group` cells. The last group may have fewer cells."""
+    """Return the centre of each group of `group` cells. The last group can have fewer cells."""
     if group == 1:
         return cells
     first = np.arange(0, len(cells), group)

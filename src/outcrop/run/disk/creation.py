@@ -69,9 +69,9 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
     run's sources and receivers. This process holds the run until the `with` ends. The caller commits the first values
     inside the `with`.
 
-    Only the contents of the directories are checked here. If `force` is true, an older run is replaced. If InputError
-    is raised, nothing was changed. If the `with` ends before the first commit, all created files and directories are
-    removed. Raises StorageError when the system refuses an operation that the checks allowed."""
+    This function checks only the contents of the directories. If `force` is true, an older run is replaced. If
+    InputError is raised, nothing was changed. If the `with` ends before the first commit, all created files and
+    directories are removed. Raises StorageError when the system refuses an operation that the checks allowed."""
     with hold_directories(directories) as (taken, locks, made):
         own, what = taken[0], f"cannot create the run in {taken[0].path}"
         try:
@@ -113,8 +113,8 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
 
 def check_creation(directories: list[Path], description: Description, force: bool, keeps_old: bool = False) -> None:
     """Raise InputError if `created_in` cannot create the run. The function changes nothing on storage. The space of
-    files that the new run replaces counts as free. If `keeps_old` is true, an older run in the parents of these
-    directories must stay until the new run has values, and the message about the space says so."""
+    files that the new run replaces counts as free. If `keeps_old` is true, the parents of these directories hold an
+    older run, which must stay until the new run has values. The message about the space then names both runs."""
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
     needed = [0] * len(directories)
@@ -158,8 +158,8 @@ def _make_files(directories: list[Directory], manifest: Manifest, definitions: D
 
 
 def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) -> None:
-    """Create the shards of one copy of an array. For a shard in a further directory, also create a link in the run's
-    own directory, because readers of Zarr look only there."""
+    """Create the shards of one copy of an array. If a shard is in a further directory, also create a link to it in the
+    run's own directory. Readers of Zarr look only in the run's own directory."""
     layout, own = manifest.layout, directories[0]
     for shard in range(layout.shards):
         name, place = f"{folder}/{shard_name(shard, len(manifest.shape))}", directories[shard % len(directories)]
@@ -241,7 +241,8 @@ def clear(directory: Directory, old: Manifest) -> None:
 
 
 def clear_share(directory: Directory) -> None:
-    """Remove the files of a run from one of its further directories, if this directory has a MEMBER file."""
+    """Remove the files of a run from `directory`, a further directory of the run. If the directory has no MEMBER file,
+    remove nothing."""
     if member := read_member(directory):
         directory.remove_files(files_below(directory, member.folders)[0])
         for name in member.folders:
@@ -251,8 +252,8 @@ def clear_share(directory: Directory) -> None:
 
 
 def clear_staged(directory: Directory) -> None:
-    """Remove the files of a new run that has not replaced the run in `directory` (run/disk/replacement.py). A killed
-    process may have left such a run."""
+    """Remove the files of an unfinished new run, which has not replaced the run in `directory`
+    (run/disk/replacement.py). A killed process can leave such a run."""
     status = directory.status(STAGED)
     if status is None or not stat.S_ISDIR(status.st_mode):
         return
@@ -268,8 +269,8 @@ def clear_staged(directory: Directory) -> None:
 
 
 def _check_further(directory: Directory, force: bool, replaced: str) -> None:
-    """Raise InputError when a directory holds files that must not be replaced. `replaced` is the identity of a
-    run whose files may be replaced. If `force` is true, files of a run that no longer exists can also be replaced."""
+    """Raise InputError when a directory holds files that must not be replaced. `replaced` is the identity of a run
+    whose files may be replaced. If `force` is true, the files can also belong to a run that no longer exists."""
     with os_errors_as(InputError, f"directory {directory.path} cannot be read"):
         names = [name for name in directory.names() if name not in (*_BEGUN, STAGED)]
     member, path = read_member(directory), directory.path
@@ -292,7 +293,7 @@ def _check_further(directory: Directory, force: bool, replaced: str) -> None:
 
 def _is_alive(member: Member) -> bool:
     """Return True if the run that `member` names still exists. Also return True if the path in `member` is not a
-    directory, because the run may be on a device."""
+    directory, because the run can be on a device."""
     if os.path.exists(member.run) and not os.path.isdir(member.run):
         return True
     try:

@@ -86,9 +86,9 @@ MAX_STATE = 2
 
 @dataclass(frozen=True)
 class StateField:
-    """A field of an adjoint run. The values of this field come from the forward run. A step of the adjoint run goes
-    back from state t of the forward run to state t - 1. Let s be t - `state`. The step reads the values of `field`
-    after state s and `later` further updates. If `later` is -1, the step reads the previous values in state s."""
+    """A field of an adjoint run. Its values come from the forward run. A step of the adjoint run goes back from state t
+    of the forward run to state t - 1. The step reads values of `field` of state s = t - `state`, to which `later`
+    further updates were applied. If `later` is -1, the step reads the previous values of state s."""
 
     name: Name
     field: Name
@@ -98,14 +98,14 @@ class StateField:
 
 @dataclass(frozen=True)
 class StatesEntry:
-    """The states that an adjoint run reads from the history of its forward run. The directory of the forward run is
-    `run`, and its history has a state for every `every`-th step. Step 0 of the adjoint run goes back from step `steps`
-    of the forward run.
+    """The states that an adjoint run reads from the history of its forward run. `run` is the directory of the forward
+    run. The history has a state for every `every`-th step. Step 0 of the adjoint run goes back from step `steps` of the
+    forward run.
 
     If passes compute states again, `stencil` is the stencil of the forward run (`Stencil.to_json`), and `source_cells`
     is the number of cells of its sources. Each pass then goes back to the next older state of the history, and computes
-    the states in between. If passes do not compute states again, `stencil` is None. In this case, the steps without a
-    stored state add nothing to the fields `sums`."""
+    the states in between. If passes do not compute states again, `stencil` is None. Steps without a stored state then
+    add nothing to the fields that `sums` names."""
 
     run: Text
     identity: Identity
@@ -136,13 +136,14 @@ class StatesEntry:
 
 @dataclass(frozen=True)
 class PartEntry:
-    """The part of a run of several ranks that a directory holds: some rows of the grid, and all or some of its planes.
+    """A run of several ranks has a part for each rank. This entry describes the part in one directory: some rows of the
+    grid, and all or some of its planes.
 
     `cut` contains the first row of each part along y, followed by the number of rows of the grid. `planes` contains the
     first plane of each part along z, followed by the number of planes. `planes` is empty if the planes are not divided.
-    plan/ranks.py describes how the ranks are numbered. `run` identifies the whole run and is the same in all parts. In
-    addition, each part has its own identity. `traces` maps the name of each trace to the number of points that this
-    part records (acquisition/parts.py)."""
+    plan/ranks.py describes how the ranks are numbered. `run` identifies the whole run and is the same in all parts. The
+    identity in the manifest of a part is different in each part. `traces` maps the name of each trace to the number of
+    points that this part records (acquisition/parts.py)."""
 
     run: Identity
     rank: Count
@@ -198,7 +199,8 @@ class PaceEntry:
     `bytes_written` were measured from this time to the last commit. The predicted figures are for the whole call.
     `process` identifies the process that computes the steps (run/pace.py), or is "" if it is not known. If `is_stopped`
     is True, the call has ended before `last_step`. `not_finite` has an entry for each field in which NaN or infinity
-    was found. The value is the last step of the first pass after which NaN or infinity was found in this field."""
+    was found. The values of the field are tested after each pass. The value of the entry is the last step of the first
+    pass that failed this test."""
 
     begun: Seconds
     first_step: Count
@@ -218,7 +220,7 @@ class PaceEntry:
 
 @dataclass(frozen=True)
 class ComputedFrom:
-    """The stamps of the static fields and the values of the parameters from which a computed field was computed."""
+    """The inputs of a computed field: the stamps of static fields, and the values of parameters."""
 
     stamps: dict[Name, Checksum]
     parameters: dict[Name, float]
@@ -239,11 +241,12 @@ def arrays_of(
 ) -> tuple[ArrayEntry, ...]:
     """Return the arrays of a stencil, in the order of its fields. The arrays of the state come first. An array of
     previous values follows the array of its field. The arrays of fields that steps only read come second. Fields with
-    values from `states` have no array. If passes compute states of the forward run again, the fields that only the
-    forward steps read come third.
+    values from `states` have no array. If passes compute states of the forward run again, the third arrays are those of
+    fields that only the forward steps read.
 
-    `kernel` is the stencil with computed fields, if the run has such fields (language/static_terms.py). Its static
-    fields then replace those of the stencil. The static fields of the stencil that the kernel does not read come last.
+    `kernel` is the stencil with computed fields, if the run has such fields (language/static_terms.py). The static
+    fields of the kernel then replace the static fields of the stencil. Static fields that only the stencil reads come
+    last.
     """
     state, static = [], []
     without = {one.name for one in states.fields} if states else set()
@@ -325,13 +328,13 @@ class SnapshotsEntry:
         return f"{self.name}/" if self.name else ""
 
     def record(self, field: str) -> str:
-        """Return the name of the file with the checksums of the snapshots of a field."""
+        """Return the name of the file that contains the checksums of a field's snapshots."""
         return "-".join(["snapshots", *([self.name] if self.name else []), field])
 
     def of_rows(self, first: int, end: int, planes: tuple[int, int] | None = None) -> SnapshotsEntry:
-        """Return the snapshots of the rows first <= y < end of a grid of three axes. If `planes` is given, the result
-        has only these planes. The box of the result counts rows from `first` and planes from `planes[0]`. If the box
-        contains no cell of these rows and planes, the box of the result is empty."""
+        """Return an entry for the same snapshots, but only for the rows first <= y < end. The grid has three axes. If
+        `planes` is given, the result has only these planes. The box of the result counts rows from `first` and planes
+        from `planes[0]`. If the box contains no cell of these rows and planes, the box of the result is empty."""
         z, y, x = self.box
         return replace(self, box=(_inside(z, *planes) if planes else z, _inside(y, first, end), x))
 
@@ -346,9 +349,9 @@ class SnapshotsEntry:
         return tuple(-(-(end - begin) // cells) for (begin, end), cells in zip(self.box, self.group, strict=True))
 
     def values_in(self, axis: int, cells: tuple[int, int]) -> tuple[int, int]:
-        """Return the range of values that belong to the cells cells[0] <= position < cells[1] of the grid, along one
-        axis. The range has the number of its first value, and the number after its last value. Values are counted from
-        the first value of the box. The two ends of the cells must not divide a group."""
+        """Return a range of a snapshot's values along one axis: the values of the grid's cells cells[0] <= position <
+        cells[1]. The result is the number of the first value, and the number after the last value. Values are counted
+        from the first value of the box. Both ends of the range of cells must be borders between groups."""
         (begin, end), group = self.box[axis], self.group[axis]
         low, high = max(begin, cells[0]) - begin, min(end, cells[1]) - begin
         return (-(-low // group), -(-high // group)) if low < high else (0, 0)
@@ -379,7 +382,7 @@ class NormsEntry:
     initial: bool = False
 
     def count(self, step: int) -> int:
-        """Return the number of rows of norms of a field after `step` steps, which is 0 before the first pass."""
+        """Return the number of rows of a field's norms after `step` steps. The number is 0 before the first pass."""
         return step // self.every + self.initial if step > 0 else 0
 
     def steps(self, last: int) -> range:
@@ -412,8 +415,8 @@ class AcquisitionEntries:
         return next((one for one in self.snapshots if one.is_history), None)
 
     def groups(self, axis: int) -> Groups:
-        """The groups of cells of coarse snapshots along an axis of a grid of three axes. A cut between ranks must not
-        divide a group."""
+        """The groups of coarse snapshots along one axis. A coarse snapshot has a mean for each group of cells. The grid
+        has three axes. A cut between ranks must not divide a group."""
         each = [(*one.box[axis], one.coarsen[axis]) for one in self.snapshots if one.coarsen]
         return tuple(dict.fromkeys(one for one in each if one[2] > 1))
 
@@ -437,7 +440,7 @@ class AcquisitionEntries:
 
     @property
     def definitions(self) -> dict[str, int]:
-        """A dictionary that maps the name of each file with points and values to the size of this file in bytes."""
+        """The size in bytes of each file with points and values. The keys are the names of the files."""
         found = {f"source-{i}": _points_bytes(one) + 8 * one.steps * one.points for i, one in enumerate(self.sources)}
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 

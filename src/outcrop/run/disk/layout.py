@@ -7,7 +7,7 @@ A plane is stored as a record. A slot of the window has the same layout as a rec
 
 The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the operation that wrote it.
 
-Shard s holds planes s*S .. s*S + S-1. The last shard may have fewer planes, but its index also has S entries. In terms
+Shard s holds planes s*S .. s*S + S-1. The last shard can have fewer planes, but its index also has S entries. In terms
 of Zarr, a shard is a chunk of shape (S, chunk_rows, pitch). A plane is an inner chunk of shape (1, chunk_rows, pitch).
 Chunks are wider than the array, because rows have padding. Usually, a chunk has the ny rows of the array. But the last
 of several parts can have fewer rows than a chunk (plan/ranks.py). In this case, rows of zeros follow the ny rows of the
@@ -151,7 +151,7 @@ def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> 
 
 def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
     """Yield the bytes of a shard's index in parts: (offset, length) of each plane, then the CRC32C of all these
-    entries. If cells are hidden, zeros take the place of the entries of hidden planes. The zeros are needed because
+    entries. If planes are hidden, the index has no entries for them. Zeros before the index fill this space, because
     readers look for the index at the end of the file."""
     if not any(layout.hidden):
         length = layout.plane_bytes + CHECKSUM_BYTES
@@ -166,8 +166,8 @@ def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
 
 
 def _shown_pitch(layout: PlaneLayout) -> int:
-    """For a layout with hidden cells, return the number of cells from one row to the next in the chunks that readers of
-    Zarr see. If a plane has several rows, its chunk begins at the first shown cell. Each row of the chunk ends with
+    """The layout has hidden cells. Return the distance from one row to the next, in cells, in the chunks that readers
+    of Zarr see. If a plane has several rows, its chunk begins at the first shown cell. Each row of the chunk ends with
     cells that lie beyond the array."""
     return layout.pitch_cells if layout.shown[1] > 1 else layout.shown[2]
 
@@ -226,8 +226,8 @@ def plain_metadata(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], attributes: dict[str, Any],
     inner: Sequence[int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the metadata (zarr.json) of an array whose chunks are plain bytes. With `inner`, each chunk is a shard
-    with inner chunks of this shape, and an index at its end."""
+    """Return the metadata (zarr.json) of an array whose chunks are plain bytes. If `inner` is given, each chunk is a
+    shard. A shard has inner chunks of the shape `inner`, and an index at its end."""
     return _array(shape, chunk, dtype, axes, [_BYTES] if inner is None else _sharding(inner, [_BYTES]), attributes)
 
 

@@ -1,9 +1,9 @@
 """The manifest of a run, manifest.json. The manifest describes the run and its last commit. The values of cells are in
 other files.
 
-A manifest may come from an untrusted source. The types, ranges and names in the manifest are checked against the
-annotations in this module before any other file of the run is opened. Values that can be computed from other values of
-the manifest are compared with the computed values.
+A manifest can come from an untrusted source. The types, ranges and names in the manifest are checked against the
+annotations in this module before any other file of the run is opened. If a value can be computed from other values of
+the manifest, the manifest must contain the computed value.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ a run in place has begun to overwrite the only copy."""
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run. The manifest stores them, so that `outcrop resume` needs no arguments."""
+    """The settings of a run. The manifest stores the settings, so that `outcrop resume` needs no arguments."""
 
     memory_bytes: Positive
     threads: Annotated[int, Meta(ge=1, le=1 << 20)]
@@ -86,9 +86,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Member:
-    """The content of the file MEMBER, in each further directory of a run, and in the folder of records of a run on
-    devices. `run` is the path of the run's own directory or first device. `index` is the number of this directory.
-    `folders` are the folders in this directory that belong to the run."""
+    """The content of a file MEMBER. Each further directory of a run has this file. If the run is on devices, its folder
+    of records also has this file. `run` is the path of the run's own directory or first device. `index` is the number
+    of this directory. `folders` are the folders in this directory that belong to the run."""
 
     identity: Identity
     run: Text
@@ -113,12 +113,12 @@ class Description:
     `axes` contains the names that Devito's dimensions have, or is empty if the axes have the names of the stencil's
     axes. `first_time` is Devito's index of the time of the initial values, and `is_backward` is true if Devito's
     equations run backward in time. For other runs, `first_time` is None. For an adjoint run, `adjoint_of` is the
-    identity of its forward run. It is None for other runs, and for adjoint runs of earlier versions. If `part` is
-    given, the arrays have only the rows and planes of one rank. `boundary` is still the boundary of the whole grid.
-    `computed` maps the names of computed fields to their terms (language/static_terms.py), in JSON form. `stencil` does
-    not contain these fields. `fixed_parameters` contains parameters that cannot change, because their values were used
-    when Devito's equations were translated. It maps each of these parameters to a text that says what was computed with
-    its value."""
+    identity of its forward run. `adjoint_of` is None for other runs, and for adjoint runs of earlier versions. If
+    `part` is given, the arrays have only the rows and planes of one rank. `boundary` is still the boundary of the whole
+    grid. `computed` maps the names of computed fields to their terms (language/static_terms.py), in JSON form.
+    `stencil` does not contain these fields. `fixed_parameters` contains parameters that cannot change, because their
+    values were used when Devito's equations were translated. Each of these parameters is mapped to a text that says
+    what was computed with the parameter."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -148,8 +148,8 @@ class Description:
 
     @property
     def time_line(self) -> tuple[int, int]:
-        """Two numbers (first, way). The values after k steps belong to the time with the index first + way * k. In runs
-        of Devito's equations, this is Devito's index. In other runs, it is the number of steps."""
+        """Two numbers (first, way). After k steps, a run has the values of the time with the index first + way * k. In
+        runs of Devito's equations, the index is Devito's index. In other runs, the index is the number of steps."""
         return self.first_time or 0, -1 if self.is_backward else 1
 
     @property
@@ -160,8 +160,8 @@ class Description:
     @property
     def _hidden(self) -> tuple[int, int, int]:
         """The padding that readers of Zarr do not see. A shard can hide planes only if it is the only shard. If a plane
-        has several rows and cells along x are hidden, rows must be hidden, too. Otherwise, the last row that readers
-        see would end beyond the plane."""
+        has several rows, cells along x can be hidden only if rows are also hidden. Otherwise, the last row for readers
+        would end beyond the plane."""
         z, y, x = inside(self.padding, 0)
         is_single = self.shard_planes >= grid_shape(self.shape)[0]
         return (z, y, x) if self.axes and is_single and (y or not x or len(self.shape) < 3) else (0, 0, 0)
@@ -212,7 +212,7 @@ class Description:
 
     @property
     def padding(self) -> tuple[int, ...]:
-        """The cells by which the arrays extend beyond the user's grid, at both ends of each axis."""
+        """The number of cells of padding outside the user's grid, at both ends of each axis."""
         return self.rim or (0,) * len(self.shape)
 
     @property
@@ -251,7 +251,7 @@ class Description:
         return (*((entry, copy) for copy in copies for entry in self.state), *((entry, 0) for entry in self.static))
 
     def how_to_give(self, name: str) -> str:
-        """Return the last part of a message that says that the array `name` has no values."""
+        """Return the end of the message about an array without values. `name` is the name of the array."""
         if name in self.computed:
             return f"; the run computes {name} before its next step"
         return by_caller("", f"; assign sim[{name!r}] first")
@@ -304,12 +304,13 @@ class Manifest(Description):
 
     def seed(self, name: str, stamp: int | None = None) -> int:
         """Return the seed of a seal or of a checksum: a checksum of the run's identity, `name` and `stamp`. By default,
-        `stamp` is the stamp that `filled` has for the array `name`."""
+        `stamp` is the stamp of the array `name` in `filled`."""
         stamp = self.filled.get(name, 0) if stamp is None else stamp
         return _core.crc32c(f"{self.identity} {name} {stamp}".encode())
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as JSON with its checksum. Raises InputError if readers would refuse its length."""
+        """Return the manifest as JSON with its checksum. Raises InputError if the result is longer than readers
+        allow."""
         data = sealed(msgspec.to_builtins(self))
         if len(data) > MAX_TEXT_BYTES:
             raise InputError(f"the description of the run takes {len(data)} bytes; shorten its signals")

@@ -107,7 +107,8 @@ def _ends(chosen: range) -> tuple[int, int]:
 
 
 def _as_slice(chosen: range, first: int = 0) -> slice:
-    """Convert the positions `chosen` to a slice of an array whose first entry has the position `first`."""
+    """Return the slice that selects the positions `chosen` from an array. The first entry of the array has the position
+    `first`."""
     end = chosen.stop - first
     return slice(chosen.start - first, end if end >= 0 else None, chosen.step)
 
@@ -234,7 +235,7 @@ class Planes:
             z0 += count
 
     def _cells(self, records: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-        """Return a view of the cells in `count` records, without padding, of shape (count, ny, nx)."""
+        """Return a view of shape (count, ny, nx): the cells of `count` records, without padding."""
         layout = self._layout
         _, ny, nx = layout.shape
         planes = records.reshape(count, layout.record_bytes)[:, : layout.plane_bytes]

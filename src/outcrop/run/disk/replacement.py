@@ -5,7 +5,7 @@
 
     publish:  lock both runs ──► manifest without values ──► clear the old run ──► rename files ──► manifest
 
-The values of the new run may come from the old run. Therefore the old run is removed only when all values are written.
+The values of the new run can come from the old run. Therefore the old run is removed only when all values are written.
 If the process is killed during `publish`, the folder `.new-run` still contains the files that were not renamed yet.
 Each directory of the run has such a folder, so that each rename stays in one file system. `created_in` replaces a
 folder that a killed process has left."""
@@ -35,7 +35,8 @@ from outcrop.run.disk.storage import RunFolder, further_directories
 
 
 def staged_places(directories: Sequence[Path]) -> list[Path]:
-    """Return the folder of the new run in each directory. Raises InputError if something else has its name."""
+    """Return the folder of the new run in each directory. Raises InputError if a directory holds something else with
+    the name of this folder."""
     for one in directories:
         place = one / STAGED
         if place.is_symlink() or (place.exists() and not place.is_dir()):
@@ -44,7 +45,7 @@ def staged_places(directories: Sequence[Path]) -> list[Path]:
 
 
 def located(manifest: Manifest, places: Sequence[Path]) -> Manifest:
-    """Return the manifest of the same run in the directories `places`."""
+    """Return a copy of `manifest` for the same run in the directories `places`."""
     return replace(manifest, directories=tuple(str(one.absolute()) for one in places))
 
 
@@ -63,8 +64,8 @@ def old_run_held(directories: Sequence[Path], description: Description) -> Itera
 
 
 def publish(state: State, taken: Sequence[Directory]) -> None:
-    """Replace the old run in the directories `taken`, which must be locked, by the new run `state`. Afterwards, `state`
-    is the run in these directories. Raises StorageError."""
+    """Replace the old run in the directories `taken` by the new run. The caller must have locked these directories.
+    `state` is the state of the new run, and afterwards refers to these directories. Raises StorageError."""
     own = taken[0]
     manifest = located(state.manifest, [one.path for one in taken])
     with os_errors_as(StorageError, f"cannot replace the run in {own.path}", names_file=True):

@@ -24,7 +24,7 @@ error. A process that changes a run holds the lock of the run. Readers do not ne
 The manifest lists the arrays that have values (`filled`), and has a stamp for each of these arrays. A stamp is a random
 number that identifies the operation that stored the values. The seal of each plane on disk is a checksum of the plane's
 checksum, its place, the stamp, the array and the run (`Manifest.seed`). Therefore a lost or misplaced write is detected
-in the same way as a flipped bit. An array without values may be written in place, because it has no values to lose."""
+in the same way as a flipped bit. An array without values can be written in place, because it has no values to lose."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ class State:
         return self._storage.scratch(self.manifest, count)
 
     def require_whole(self) -> None:
-        """Raise StorageError when an interrupted pass in place has destroyed the state, and InputError when another
-        process is executing a pass in place now."""
+        """Raise StorageError when an interrupted pass in place has destroyed the state. Raise InputError when another
+        process is still executing a pass in place."""
         if self.manifest.phase == IN_FLIGHT:
             if self._lock_depth == 0:
                 release(self._storage.hold(shared=True))  # raises InputError if another process executes a pass
@@ -194,8 +194,9 @@ class State:
         self._storage.tidy(self.manifest)
 
     def go_back(self) -> None:
-        """Make the previous generation the valid generation again. Since the last commit, no process may have written
-        to the copies on disk. Raises StorageError when the manifest does not describe the previous generation."""
+        """Make the previous generation the valid generation again. Call this method only if no process has written to
+        the copies on disk since the last commit. Raises StorageError when the manifest does not describe the previous
+        generation."""
         before = manifest_before(self.manifest)
         if before is None:
             raise StorageError(f"{self.path} does not hold the generation before {self.manifest.generation} any more")
@@ -269,7 +270,7 @@ class State:
         return self._storage.untidy(self.manifest)
 
     def repair(self, sums: Mapping[str, int]) -> None:
-        """Write wrong derived files again, and commit `sums` as the checksums of records."""
+        """Commit `sums` as the checksums of records, and write all derived files again that are wrong."""
         if sums != self.manifest.sums:
             self.change(sums=dict(sums))
         self._storage.repair(self.manifest)
@@ -280,8 +281,8 @@ class State:
 
 
 def manifest_before(manifest: Manifest) -> Manifest | None:
-    """Return the manifest of the previous generation, or None if `manifest` does not describe the previous generation.
-    The values of the previous generation are complete until a pass begins to overwrite them."""
+    """Return the manifest of the previous generation. Return None if `manifest` does not describe this generation. The
+    values of the previous generation are complete until a pass begins to overwrite them."""
     before = manifest.before
     if before is None:
         return None

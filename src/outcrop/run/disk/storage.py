@@ -82,7 +82,7 @@ class RunStorage(ABC):
 
     def lost_shards(self, manifest: Manifest) -> dict[str, str]:
         """Return a message for each shard that is missing or has a wrong size. The keys are the labels of the shards.
-        Raises StorageError if the storage was moved. A storage without files of shards has no such messages."""
+        Raises StorageError if the storage was moved. If shards are not files, the result is empty."""
         return {}
 
     @abstractmethod
@@ -101,7 +101,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
-        """Make links and metadata agree with the manifest. After a crash, links and metadata may belong to an earlier
+        """Make links and metadata agree with the manifest. After a crash, links and metadata can belong to an earlier
         commit. Raises StorageError."""
 
     @abstractmethod
@@ -120,7 +120,8 @@ def release(handles: Sequence[int]) -> None:
 
 
 class RunFolder(RunStorage):
-    """A run in its own directory, with the manifest, and in further directories with only shards and a MEMBER file."""
+    """A run in directories. Its own directory has the manifest. Further directories have only shards and a MEMBER
+    file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -173,8 +174,8 @@ class RunFolder(RunStorage):
             raise InputError(f"{self.path} was moved or deleted; open the run where it is now")
         if not shared:
             try:
-                # A process may have been killed after it renamed the manifest and before it flushed the directory. Then
-                # the new manifest is possibly not durable yet. Therefore the directory is flushed again.
+                # If a process was killed after it renamed the manifest and before it flushed the directory, the new
+                # manifest is possibly not durable yet. Therefore the directory is flushed again.
                 self._directory.flush()
             except OSError as error:
                 release(handles)
@@ -278,7 +279,7 @@ class RunFolder(RunStorage):
         return {name: str(place.path.absolute() / name) for _, place, name in shards if place is not self._directory}
 
     def _places(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> list[tuple[Directory, str]]:
-        """Return the directory and the path of each shard of a copy of an array."""
+        """Return the directory and the path of each shard. The shards belong to one copy of one array."""
         directories = [self._directory, *self._further(manifest)]
         names = [f"{array_folder(entry, copy)}/{shard_name(shard, len(manifest.shape))}"
                  for shard in range(manifest.layout.shards)]  # fmt: skip
@@ -307,8 +308,9 @@ def further_directories(own: Directory, manifest: Manifest, must_be_there: bool 
     manifest alone cannot be trusted. If a directory has no such file, the function raises StorageError. If
     `must_be_there` is False, the function leaves out this directory instead.
 
-    If no run is at the path that the MEMBER file names, the run was moved. In this case, only the identity and the
-    number of the directory in the MEMBER file are compared."""
+    The MEMBER file contains an identity, a number of the directory, and the path of the run. The identity and the
+    number must be right. The path can be wrong, because the user can move the run. But if the same run is still at this
+    path, `own` is a copy of the run, and the function raises StorageError."""
     found = []
     for index, name in enumerate(manifest.directories[1:], start=1):
         try:

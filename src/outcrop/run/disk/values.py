@@ -59,8 +59,8 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
 
 
 def require_given(manifest: Description, stencil: Stencil, terms: Terms, names: Iterable[str], is_new: bool) -> None:
-    """Raise InputError for a name that is not the name of an array, or if the run computes this array itself. `is_new`
-    is false for a run that was opened, because its computed fields cannot change."""
+    """Raise InputError for a name that no array has, and for the name of an array that the run computes itself.
+    `is_new` is false for a run that was opened, because its computed fields cannot change."""
     for name in names:
         manifest.entry(name, manifest.computed)
         if name in terms:
@@ -72,9 +72,10 @@ def require_given(manifest: Description, stencil: Stencil, terms: Terms, names: 
 def assign(
     state: State, values: Mapping[str, PlaneSource], io: str = "auto", written: Callable[[], object] = lambda: None
 ) -> None:
-    """Write values to these arrays at the current step. When the first values of a run have been written, `written` is
-    called before they are committed. Raises InputError for a field that is only read, if steps have already used it.
-    Raises StorageError if a pass in place has lost the state and `values` do not replace all of it."""
+    """Write values to these arrays at the current step. `written` is called only for the first values of a run: after
+    they are written, and before they are committed. Raises InputError for a field that is only read, if steps have
+    already used it. Raises StorageError if a pass in place has lost the state, and `values` do not contain all arrays
+    of the state."""
     with state.locked():
         manifest = state.manifest
         static = [name for name in values if manifest.entry(name).is_static]
@@ -96,7 +97,7 @@ def assign(
 def complete(state: State, io: str = "auto", older_values: Mapping[str, tuple[str, int]] | None = None) -> None:
     """Write values to the arrays of the state that have no values yet. A field gets zeros. Previous values become equal
     to the values of their field. `older_values` contains the fields that keep older values of other fields
-    (`Stencil.older_values`). Each of these fields becomes equal to the field whose older values it keeps."""
+    (`Stencil.older_values`). Each field in `older_values` becomes equal to the field whose older values it keeps."""
     older = older_values or {}
     with state.locked():
         state.require_whole()
@@ -114,8 +115,8 @@ def complete(state: State, io: str = "auto", older_values: Mapping[str, tuple[st
 def compute(
     state: State, stencil: Stencil, terms: Terms, parameters: Mapping[str, float], settings: Settings
 ) -> None:
-    """Write the values of the computed fields that have no values yet. Also write them again if they were computed from
-    other values of static fields or parameters. All static fields of the stencil must have values."""
+    """Write the values of the computed fields that have no values yet. Also write the values again of each computed
+    field whose inputs have changed: static fields or parameters. All static fields of the stencil must have values."""
     with state.locked():
         before, manifest = state.manifest.computed_from, state.manifest
         wanted = {
@@ -146,7 +147,8 @@ def _planes_of(
     term: Program, stencil: Stencil, arrays: Mapping[str, Planes], scalars: Sequence[float], dtype: str,
     pool: ThreadPoolExecutor, z0: int, z1: int,
 ) -> NDArray[Any]:  # fmt: skip
-    """Return planes of a computed field. The operations are those of the kernel, so the values have the same bits."""
+    """Return planes of a computed field. The function performs the operations of the kernel, so its values and the
+    values of the kernel have the same bits."""
     values = {field: arrays[field].read(z0, z1) for field in fields_of(stencil, term)}
     shape = next(iter(values.values())).shape
     rows = {field: one.reshape(-1) for field, one in values.items()}
@@ -163,8 +165,8 @@ def _planes_of(
 
 
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Return a function that returns planes of the arrays on disk, which include the padding. These planes have zeros
-    in the padding. The function `planes` returns planes of the user's grid."""
+    """`planes` returns planes of the user's grid, without padding. Return a function that adds zeros as padding to
+    these planes, as the arrays on disk need them."""
     if not any(manifest.padding):
         return planes
     pads, (nz, ny, nx) = inside(manifest.padding, 0), manifest.layout.shape
@@ -262,8 +264,9 @@ class PlanesView(ABC):
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        """Return `array[index]` as a new NumPy array. An index may contain whole numbers, slices and at most one `...`.
-        Raises IndexError outside the grid, CorruptionError for damaged planes, and InputError without values."""
+        """Return `array[index]` as a new NumPy array. An index can contain whole numbers, slices and at most one `...`.
+        Raises IndexError outside the grid, CorruptionError for damaged planes, and InputError if the array has no
+        values."""
         z_index, rest = split_index(index, self.ndim)
         as_ranges((z_index, *rest), self.shape)  # raises IndexError outside the array
         planes = range(self.shape[0])[z_index]  # `range` accepts negative indices
@@ -347,7 +350,7 @@ class FieldView(PlanesView):
 
     def _of_one_generation(self, read: Callable[[], Any]) -> Any:
         """Return the result of `read` for one generation, even while another process executes the run. A later pass of
-        that process may overwrite planes that are being read. Therefore planes are read again if the generation has
+        that process can overwrite planes that are being read. Therefore planes are read again if the generation has
         changed."""
         state = self._state
         for _ in range(READ_ATTEMPTS):

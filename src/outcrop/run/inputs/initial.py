@@ -57,9 +57,9 @@ def parse_source(
 
     FILE@resample interpolates linearly onto `shape`. Along each axis, the first and the last samples of the file lie in
     the first and the last cells of the grid. AXES are the letters of the file's axes, slowest first: xz for a section
-    of shape (nx, nz). A file that is not stored plane by plane is read about (file size / `cache_bytes`) times. `shape`
-    may be None for a file without @resample. `names` are the names of the axes, for messages. Raises InputError for
-    unknown names, and for files that are missing or have another format or shape."""
+    of shape (nx, nz). A file that is not stored plane by plane is read approximately (file size / `cache_bytes`) times.
+    `shape` may be None for a file without @resample. `names` are the names of the axes, for messages. Raises InputError
+    for unknown names, and for files that are missing or have another format or shape."""
     if shape is None and needs_shape(text):
         size = by_caller(option_text(3), f"shape={ORDERS[3]}")
         raise InputError(f"{_given(text)} needs the size of the grid: give {size}")
@@ -73,7 +73,7 @@ def parse_source(
             return _constant(shape, float(text))
         return _zeros(shape) if name == "zeros" else _gaussian(shape)
     match = _RESAMPLE.fullmatch(text)
-    # A run and a Zarr array are folders. A text raw:FILE may name a file of a run.
+    # A run and a Zarr array are folders. A text raw:FILE can name a file of a run.
     is_apart = os.path.isfile(match["file"] if match else text)
     if not set("./@") & set(text) and not is_there(text):
         raise InputError(
@@ -105,7 +105,7 @@ def make_source(
 def named_source(
     name: str, values: object, shape: Shape, cache_bytes: int = CACHE_BYTES, names: Sequence[str] = ()
 ) -> InputArray:
-    """Return the input array for values of the field `name`, like `make_source`. All messages begin with this name."""
+    """Return `make_source(...)` for the values of the field `name`. All messages begin with the name of the field."""
     try:
         source = make_source(values, shape, cache_bytes, names)
     except InputError as error:
@@ -129,8 +129,8 @@ def _require_two_arguments(function: Callable[..., object], shape: Shape) -> Non
 
 
 def cache_within(memory_bytes: int) -> int:
-    """Return the size in bytes of the cache of planes that is used before the window is allocated. The size is half of
-    the budget, but at least CACHE_BYTES."""
+    """Return the size of the cache of planes, in bytes. This cache is used before the window is allocated. The size is
+    half of the budget, but at least CACHE_BYTES."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
@@ -138,7 +138,7 @@ def require_shape(
     array: InputArray, shape: Shape | None, is_option: bool = True, names: Sequence[str] = ()
 ) -> InputArray:
     """Return `array`. Raises InputError if `shape` is not None and the array has another shape. If `is_option` is true,
-    the values come from `--init`, and the message names options of the commands."""
+    the values come from `--init`. The message of the error then names options of the commands."""
     if shape is None or array.shape == tuple(shape):
         return array
     if len(array.shape) == len(shape):
@@ -217,7 +217,7 @@ def _constant(shape: Shape, value: object) -> InputArray:
 
 
 def constant_ranges(initial: Mapping[str, InputArray]) -> dict[str, tuple[float, float]]:
-    """Return the minimum and the maximum of the initial values that are the same in all cells."""
+    """Return the minimum and the maximum of each array whose initial value is the same in all cells."""
     return {name: (one.constant, one.constant) for name, one in initial.items() if one.constant is not None}
 
 

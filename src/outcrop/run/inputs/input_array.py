@@ -35,8 +35,8 @@ class InputArray:
     """Values from any source. `planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
 
     In an array of two axes, z0 and z1 count rows. In an array of one axis, z0 and z1 count cells. Callers read planes
-    in ascending order. One call may read any number of planes. `axes` contains the letters of the axes, slowest first,
-    or "" if the letters are unknown. The letters need not be in the order of a grid: a section may have the axes "xz".
+    in ascending order. One call can read any number of planes. `axes` contains the letters of the axes, slowest first,
+    or "" if the letters are unknown. The letters need not be in the order of a grid: a section can have the axes "xz".
     `constant` is the value of all cells, or None if the cells may have different values. `is_apart` is True if all
     calls return the same values, even if a run has been removed from storage before the call."""
 
@@ -145,7 +145,7 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
     """Return the array with its axes in the order z, y, x. `axes` contains the letters of the array's axes, slowest
     first, or is "" to keep the order. Raises InputError for other letters, and for a wrong number of letters.
 
-    If another axis of `array` becomes the first axis, all values of `array` are read about (bytes of `array` /
+    If another axis of `array` becomes the first axis, all values of `array` are read approximately (bytes of `array` /
     `cache_bytes`) times."""
     if isinstance(axes, str) and not axes:
         return array

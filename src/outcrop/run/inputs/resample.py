@@ -102,7 +102,7 @@ def resample(
 
 
 def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """Return a volume that repeats a section, which has two axes, `count` times along a new axis: "z", "y" or "x".
+    """Return a volume that repeats a section `count` times along a new axis: "z", "y" or "x". A section has two axes.
 
     `axes` contains the letters of the section's axes, slowest first. By default, the section has the two axes other
     than `axis`, in the order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the
@@ -205,8 +205,8 @@ class AxisMap:
         return not self.weight.any()
 
     def part(self, first: int, last: int) -> AxisMap:
-        """Return the map of samples first <= i < last. The input of the returned map begins with the first sample that
-        these samples need."""
+        """Return the map of samples first <= i < last. The returned map counts samples of the input from the first
+        sample that is needed."""
         low, high = self.low[first:last], self.high[first:last]
         start, stop = int(low[0]), int(high.max()) + 1
         return AxisMap(stop - start, low - start, high - start, self.weight[first:last])
@@ -280,8 +280,8 @@ class Interpolator:
         return result
 
     def _rows_of_block(self, itemsize: int) -> int:
-        """Return a number of rows of the result. These rows fit into BLOCK_BYTES together with the rows of the input
-        from which they are computed."""
+        """Return the number of rows of the result that are computed together. BLOCK_BYTES limits the size of these
+        rows, and the size of the input rows that they need."""
         _, down, across = self._maps
         cells = max(len(across), across.size * -(-down.size // len(down)))
         return max(1, BLOCK_BYTES // (cells * itemsize))

@@ -1,9 +1,9 @@
-"""The generation on which all ranks agree: how a pass of several ranks is committed, and how ranks recover.
+"""All ranks agree on one generation: how they commit a pass, and how they recover.
 
 Each rank has two copies of its part on disk. A pass reads generation g from one copy, and writes g + 1 over g - 1 in
-the other copy. A rank must not write over g - 1 before all ranks have committed g. Until then, all ranks may have to
-begin again with g - 1. But a rank that has committed g may already read g, exchange rows and update. So the ranks agree
-while they compute the next pass, and only the first write of this pass waits:
+the other copy. A rank must not write over g - 1 before all ranks have committed g. Until then, it is possible that all
+ranks must begin again with g - 1. But a rank that has committed g can already read g, exchange rows and update. So the
+ranks agree while they compute the next pass, and only the first write of this pass waits:
 
     rank 0   pass ► 1 flush ► 2 rename: {g, g-1} ─┬─► next pass: read, update ......... ► 4 write over g-1
                                                   └► 3 ─┐                        ┌─► g ─┘
@@ -26,7 +26,7 @@ If a rank is killed, all ranks end. At the next start, all ranks call `agree`:
     around step 2 of some ranks          some g, some g - 1             the ranks at g go back to g - 1
     after step 2 of all ranks            all g                          all continue from g
 
-In the second case of this table, some of the ranks at g may already compute the next pass. These ranks have not written
+In the second case of this table, ranks with generation g can already be in the next pass. These ranks have not written
 over g - 1. These ranks also cannot commit g + 1, because step 3 never completes. So the generations of two ranks differ
 by at most one. An assignment of new values is committed in the same way. But after the assignment, all ranks wait until
 step 3 is complete."""

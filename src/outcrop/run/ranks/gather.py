@@ -88,7 +88,8 @@ def _require_same(parts: Sequence[State]) -> None:
 
 
 def _cells_of_all(parts: Sequence[State], arrays: Sequence[Planes]) -> PlaneSource:
-    """Return a function that returns planes of the whole grid from the same array of all parts."""
+    """Return a function that joins planes of the whole grid. The rows of the planes come from the same array of each
+    part."""
     manifests = [part.manifest for part in parts]
     _, ny, nx = manifests[0].whole_shape
 

@@ -94,7 +94,8 @@ class Place:
 
 
 def together(group: RankGroup | None) -> contextlib.AbstractContextManager[None]:
-    """Return `group.together()`. For a process that runs alone, return a context manager without effect."""
+    """Return `group.together()`. If `group` is None, this process runs alone: return a context manager without
+    effect."""
     return contextlib.nullcontext() if group is None else group.together()
 
 
@@ -137,7 +138,7 @@ class RankGroup:
 
     @property
     def ranks_on_same_cores(self) -> int:
-        """The number of ranks that may use the cores of this rank, including this rank."""
+        """The number of ranks that share the cores of this rank, including this rank."""
         return sum(one == self.places[self.rank] for one in self.places)
 
     def allgather(self, value: Any) -> list[Any]:
@@ -335,15 +336,16 @@ class RankGroup:
                 return
             result = [values[one] for one in range(self.size)]
             del self._values[number]
-        # The other ranks get the values first, because this program may end as soon as it has the values.
+        # Rank 0 sends the values to the other ranks before it uses the values itself, because this program can end
+        # directly afterwards.
         self._send_all({"kind": "values", "round": number, "values": result})
         with self._changed:
             self._results[number] = result
             self._changed.notify_all()
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
-        # Only a stall is handled here. After any other failure, the watcher later reads the reason that the other rank
-        # may have sent. A stalled rank receives no more messages, so each further message would also stall.
+        # Only a stall is handled here. After any other failure, the other rank has perhaps sent a reason, which the
+        # watcher reads later. A stalled rank receives no more messages, so each further message would also stall.
         peer = self._peers[rank]
         if peer.is_open:
             try:
@@ -434,8 +436,8 @@ class RankGroup:
 
     def _judge(self, now: float) -> None:
         """If links are broken and no other reason is known after JUDGE_SECONDS, find the rank that is gone. A rank that
-        has reported a broken link is not gone. The other links of this rank are broken only because the rank itself has
-        closed these links."""
+        has reported a broken link is not gone: if its other links are broken, the rank itself has closed these
+        links."""
         with self._changed:
             if now < self._judge_at or self._end is not None:
                 return

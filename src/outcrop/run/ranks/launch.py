@@ -38,8 +38,9 @@ def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
 
     `ranks` is "auto", the number of ranks, or (py, pz), the numbers of parts along y and z. If `ranks` is 1, this
     process runs alone, even under a launcher. `comm` is None, an mpi4py communicator or a `RankGroup`. A process joins
-    the ranks of a communicator only once. Raises InputError for other values, and for another number of ranks than the
-    launcher has started. Also raises InputError if mpi4py is missing, or belongs to another MPI than the launcher."""
+    the ranks of a communicator only once. Raises InputError for other values. Also raises InputError if the launcher
+    has started another number of ranks. Also raises InputError if mpi4py is missing, or belongs to another MPI than the
+    launcher."""
     if isinstance(comm, RankGroup):
         return _checked(ranks, comm)
     if comm is None and started_ranks() == 1:

@@ -239,10 +239,10 @@ def streams(
     group: RankGroup, sources: Sequence[int], targets: Mapping[int, Blocks], at_once: int
 ) -> Iterator[Callable[[int], RowStream]]:
     """Yield a function that connects this rank to one of `sources`, the ranks from which this rank receives. `targets`
-    has a key for each rank to which this rank sends. The value is a function that yields the blocks for the other rank.
-    While the body of the `with` runs, other threads send these blocks. At most `at_once` streams are sent at the same
-    time. If ranks connect to several sources before they receive, `at_once` must be at least the number of targets, so
-    that each stream has its own thread.
+    has a key for each rank to which this rank sends. The value of this key is a function that yields the blocks for the
+    other rank. While the body of the `with` runs, other threads send these blocks. At most `at_once` streams are sent
+    at the same time. If ranks connect to several sources before they receive, `at_once` must be at least the number of
+    targets, so that each stream has its own thread.
 
     All ranks must call this function together, and the arguments of all ranks must describe the same streams. The
     `with` ends when this rank has sent everything. Raises the error of the first stream that this rank cannot send, and
@@ -264,8 +264,8 @@ def streams(
                 _shut(connection)
             sender.stop()
 
-        # The group is watched until the sender has ended. A stream can end early before the group knows that a rank is
-        # gone. The sender then still waits for this rank.
+        # The group must be watched until the sender has ended. If a rank is gone, its stream ends before the group
+        # knows this, and the sender still waits for this rank.
         stack.enter_context(group.watching(stop))
         stack.enter_context(sender)
         addresses = group.allgather(sender.address)
@@ -399,8 +399,8 @@ class RankPeers:
 
     def pass_up(self, sent: NDArray[np.float64], received: NDArray[np.float64], along_z: bool = False) -> None:
         """Send the array `sent` to the neighbour above, and fill the array `received` with values from the neighbour
-        below, along y or along z. Empty arrays are not transferred. Raises CommunicationError, CorruptionError or
-        InterruptedRun."""
+        below. Both are neighbours along the same axis, y or z. Empty arrays are not transferred. Raises
+        CommunicationError, CorruptionError or InterruptedRun."""
         low, high = self._links[BELOW:] if along_z else self._links[:BELOW]
         with ThreadPoolExecutor(1) as other:  # another thread sends, because in a ring all ranks send at the same time
             sending = None

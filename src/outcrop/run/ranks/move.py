@@ -24,13 +24,13 @@ between run.oc and its subdirectories whole.moving and whole.moved. The run is v
     arrives   run.oc/whole.moving/u, .u.0, ... ──► run.oc/                   and manifest.json at last
 
 Step 3 first removes the Zarr group of the old parts (shared.py), because its links would lead to rows of other parts. A
-run of one process also has files with the same names as the group. After the move, the new parts form a new group.
+run of one process has files with the names of the group's files. After the move, the new parts form a new group.
 
 At each start, the ranks look for names that end in .moving or .moved (`settle`). If a complete set of new parts exists,
-the ranks complete the steps 3 to 5. Otherwise they remove the new parts. No step of the run is computed before this is
-done, so the old parts and the new parts have the same values. The name of the new run is computed from the name of the
-old run, its generation and the new numbers of parts along y and z. Therefore a set of new parts can replace only the
-parts from which it was made, and new parts of two grids are never one set."""
+the ranks complete the steps 3 to 5. Otherwise they remove the new parts. The ranks compute no step of the run before
+the move has ended, so the old parts and the new parts have the same values. The name of the new run is computed from
+the name of the old run, its generation and the new numbers of parts along y and z. Therefore new parts can replace only
+the parts from which they were made. Parts of two different grids never form one set, because their names differ."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ parts along z. The function raises InputError if the run does not work with thes
 
 
 def settle(group: RankGroup, path: object, along_z: int | None = None) -> list[FoundPart] | None:
-    """Complete or undo an interrupted move in the directories `path`. Return the parts of the run in the order of
-    ranks if they must move, otherwise None. The parts must move if their number is not the number of ranks. If
+    """Complete or undo an interrupted move in the directories `path`. If the parts of the run must move, return them in
+    the order of ranks. Otherwise return None. The parts must move if their number is not the number of ranks. If
     `along_z` is given, they must also move if the run has another number of parts along z. All ranks must call this
     function together. Raises InputError and StorageError."""
 
@@ -225,8 +225,8 @@ def _copy(
 def _blocks(
     states: Sequence[State], names: Sequence[str], chosen: Selection, moved: MovedRecords
 ) -> Iterator[NDArray[Any]]:
-    """Yield the selected cells of the parts `states`: for each array and plane, the rows of each part that has the
-    plane. Then yield the blocks of the records of these parts, also part by part."""
+    """Yield the selected cells of the parts `states`, in this order: for each array, for each plane, for each part that
+    has the plane, the rows of the part. Then yield the blocks of the records, part by part."""
     for name in names:
         rows = [read_rows(one, name, chosen) for one in states]
         for z in chosen.z:
@@ -321,7 +321,7 @@ def _at_generation(state: State, generation: int) -> State:
 
 def _require_space(group: RankGroup, new: Path, description: Description, step: int) -> None:
     """Raise InputError if there is no space for the new parts in addition to the old parts. Ranks of one node can share
-    a file system, so the bytes that they need are added."""
+    a file system, so the bytes that these ranks need are added."""
     existing, needed = nearest_existing(new), len(description.copies) * description.layout.array_bytes
     needed += kept_bytes(description, step)
     with group.together(), os_errors_as(StorageError, f"{existing} cannot be used"):
@@ -433,8 +433,8 @@ def _arrive_inside(place: PartPlace) -> None:
 
 
 def _clear_around(final: Path, manifest: Manifest) -> None:
-    """Remove the files of a run whose manifest was moved out of its directory, or has not arrived there. If the
-    directory holds another run, there are no such files."""
+    """Remove the files of a run from the directory `final`, which does not hold the run's manifest: the manifest was
+    moved away, or has not arrived yet. If the directory holds another run, remove nothing."""
     with Directory.open(final) as directory:
         if directory.status(MANIFEST) is None:
             held = directory.hold()

@@ -133,8 +133,8 @@ def as_part(whole: Description, part: PartEntry) -> Description:
 
 
 def is_unfinished_start(group: RankGroup, place: Path) -> bool:
-    """Return True if the directories of all ranks hold a run whose initial values are not complete on all ranks. Such a
-    run contains no results, so a new run may replace it."""
+    """Return True if the directories of the ranks hold one run at generation 0, and the initial values are missing on
+    at least one rank. Such a run contains no results, so a new run may replace it."""
     found = _manifest_at(place)
     part = found.part if found else None
     mine = None if found is None else [part.run if part else "", part.ranks if part else 1, found.generation,
@@ -220,15 +220,14 @@ class PartPlace:
 
     @property
     def is_around(self) -> bool:
-        """True if `final` contains the directories whose names have a suffix."""
+        """True if `final` contains these directories, whose names have a suffix."""
         return self.stem.parent == self.final
 
 
 @dataclass(frozen=True)
 class FoundPart:
     """A part on disk: its place, the suffix of its name, some values of its manifest, and the rank that has found it.
-    Other ranks may not be able to read the directory of the part. `along_z` is the number of parts along z of its
-    run."""
+    Possibly, other ranks cannot read the directory of the part. `along_z` is the number of parts along z of its run."""
 
     final: str
     stem: str
@@ -359,8 +358,8 @@ def choose(path: object, found: Sequence[FoundPart], size: int) -> list[FoundPar
 
 
 def refuse_incomplete(path: object, found: Sequence[FoundPart], size: int) -> None:
-    """Raise InputError if parts of a run of another number of ranks are missing or have no values. If the numbers of
-    ranks are equal, `require_part` reports the errors."""
+    """Raise InputError if parts of a run of another number of ranks are missing or have no values. If the run has the
+    number of ranks of this program, `require_part` reports the errors."""
     if any(one.ranks == 1 != size and not one.has_values and not one.end for one in found):
         raise InputError(
             f"{path} has no values yet: the run was interrupted before its initial values were complete; start it "
@@ -388,8 +387,8 @@ def name_of_move(run: str, generation: int, ranks: int, along_z: int) -> str:
 
 
 def is_replaced(old: FoundPart, chosen: Sequence[FoundPart]) -> bool:
-    """Return True if the parts `chosen` were made from the run to which the part `old` belongs. Before the move, `old`
-    may have been one generation ahead of the other parts, so two generations are tried."""
+    """Return True if the parts `chosen` were made from the run of the part `old`. Two generations are tried, because
+    `old` was possibly one generation ahead of the other parts before the move."""
     new = chosen[0]
     ahead = (0, 1) if old.ranks > 1 else (0,)
     return any(new.run == name_of_move(old.run, old.generation - one, new.ranks, new.along_z) for one in ahead)

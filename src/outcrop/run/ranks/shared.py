@@ -9,9 +9,9 @@
 
 The group contains only links and metadata, and Outcrop itself does not read the group. In Zarr, all chunks have the
 same number of rows, and only the last chunk can end beyond the array. So the group exists only if all parts have the
-same number of rows, except that the last part may have fewer rows (plan/ranks.py). There is a similar condition for the
-snapshots of a box, for the parts that have rows of the box. All these parts must have the same number of rows of the
-box, except that the last of these parts may have fewer.
+same number of rows, except that the last part can have fewer rows (plan/ranks.py). There is a similar condition for the
+snapshots of a box. All parts that have rows of the box must have the same number of these rows, except that the last of
+these parts may have fewer.
 
 Each array has two copies on disk, and generation g is in the same copy in all parts. When all ranks have committed g,
 rank 0 changes the links, so that they point to this copy. Ranks overwrite g - 1 only after this change (agreement.py).

@@ -1,4 +1,5 @@
-"""Read any cells of the whole grid of a run of several ranks, with one process or with all ranks together.
+"""Read any cells of the whole grid, if the run has several ranks. One process reads them alone, or all ranks read
+together.
 
     PartsView   one process reads all cells from the directories of all parts
     GroupView   each rank reads its own rows on its own disk, and gets other rows from the ranks that have them
@@ -62,15 +63,16 @@ class Selection(NamedTuple):
         return len(self.z), len(self.y), len(self.x)
 
     def places(self, planes: tuple[int, int], rows: tuple[int, int]) -> tuple[range, range]:
-        """Return two ranges. The first range has the positions in `z` of the planes planes[0] <= z < planes[1]. The
-        second range has the positions in `y` of the rows rows[0] <= y < rows[1]. If none of these cells is selected,
-        both ranges are empty."""
+        """Return two ranges. The first range has positions in `self.z`: those of the planes planes[0] <= z < planes[1].
+        The second range has positions in `self.y`: those of the rows rows[0] <= y < rows[1]. If none of these cells is
+        selected, both ranges are empty."""
         found = _places(self.z, planes), _places(self.y, rows)
         return found if all(found) and self.x else (range(0), range(0))
 
 
 def _places(chosen: range, ends: tuple[int, int]) -> range:
-    """Return the range of positions in `chosen` at which `chosen` has a number n with ends[0] <= n < ends[1]."""
+    """Return the positions of some numbers in `chosen`: the numbers n with ends[0] <= n < ends[1]. These positions are
+    a range."""
     up = chosen if chosen.step > 0 else chosen[::-1]
     first, end = (min(max(-((up.start - edge) // up.step), 0), len(up)) for edge in ends)
     return range(first, end) if chosen.step > 0 else range(len(up) - end, len(up) - first)
@@ -94,7 +96,8 @@ def read_rows(state: State, name: str, chosen: Selection) -> Iterator[NDArray[np
 
 
 def _as_slice(chosen: range, first: int = 0) -> slice:
-    """Convert the positions `chosen` to a slice of an array whose first entry has the position `first`."""
+    """Return the slice that selects the positions `chosen` from an array. The first entry of the array has the position
+    `first`."""
     end = chosen.stop - first
     return slice(chosen.start - first, end if end >= 0 else None, chosen.step)
 
@@ -116,7 +119,7 @@ class WholeView(PlanesView):
 
 
 def holds_parts(place: Path) -> bool:
-    """Return True if `place` is the directory of all parts: rank-0, rank-1, ... are in it, or it has the form
+    """Return True if `place` is the directory of all parts: `place` contains rank-0, rank-1, ..., or has the form
     /disk{rank}/run.oc."""
     if RANK in str(place):
         return (_part_path(place, 0) / MANIFEST).exists() and not holds_whole(_part_path(place, 0))
@@ -197,7 +200,7 @@ class AllParts:
 
     @property
     def whole(self) -> Manifest:
-        """The manifest of a run of one process that has all rows of these parts."""
+        """The manifest that these parts would have as one run of one process."""
         return as_whole(self.states[0].manifest)
 
     def reader(self) -> AllParts:
@@ -240,8 +243,8 @@ def as_whole(first: Manifest) -> Manifest:
 
 
 def whole_description(first: Manifest, place: Path) -> Description:
-    """Return the description of the whole run in `place`. `first` is the manifest of rank 0. If only several ranks can
-    use the scheme of the run, the result has the scheme "auto"."""
+    """Return the description of the whole run in `place`. `first` is the manifest of rank 0. If one process cannot use
+    the scheme of the run, the result has the scheme "auto"."""
     whole = as_whole(first)
     is_for_ranks = whole.settings.scheme in RANK_SCHEMES
     plain = Description(**{one.name: getattr(whole, one.name) for one in fields(Description)})
@@ -312,9 +315,9 @@ class PartsSnapshots(SnapshotView):
 
 
 class _Request(NamedTuple):
-    """The cells that a rank reads. If `times` is None, these are cells of the array `name`. Otherwise, `name` is a name
-    of snapshots, such as "side/u", and `times` contains the numbers of the snapshots. Cells of snapshots are counted
-    from the first cell of the box. The cells of coarse snapshots are groups of cells of the grid."""
+    """The cells that a rank reads. If `times` is None, the rank reads cells of the array `name`. Otherwise, `name` is a
+    name of snapshots, such as "side/u", and `times` contains the numbers of the snapshots. Cells of snapshots are
+    counted from the first cell of the box. The cells of coarse snapshots are groups of cells of the grid."""
 
     name: str
     chosen: Selection
@@ -351,8 +354,8 @@ class _Request(NamedTuple):
         return np.empty((planes * (1 if self.times is None else len(self.times)), rows, cells), dtype)
 
     def shaped(self, result: NDArray[Any], axes: tuple[int, ...]) -> Any:
-        """Return the cells with the axes of the result of `array[index]`. `axes` contains the axes that the index
-        removes."""
+        """Return the cells as the result of `array[index]`, with the axes of this result. `axes` contains the axes that
+        the index removes."""
         if self.times is not None:
             result = result.reshape(len(self.times), *self.chosen.shape)
         return np.squeeze(result, axes)[()]
@@ -360,9 +363,9 @@ class _Request(NamedTuple):
     def places(
         self, manifest: Manifest, planes: tuple[int, int], rows: tuple[int, int]
     ) -> tuple[Sequence[int], range]:
-        """Return two values for the cells of the grid with planes[0] <= z < planes[1] and rows[0] <= y < rows[1]. The
-        first value has the positions of the planes in the result of `empty`. The second value has the positions of the
-        rows in `chosen.y`."""
+        """Return the positions of the cells with planes[0] <= z < planes[1] and rows[0] <= y < rows[1]. The first value
+        has the positions of their planes in the result of `empty`. The second value has the positions of their rows in
+        `chosen.y`."""
         if self.times is None:
             return self.chosen.places(planes, rows)
         entry, _ = self._entry(manifest)
@@ -402,7 +405,7 @@ class GroupView(WholeView):
         self._group, self._state = group, state
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the selected cells. All ranks must make this call. Different ranks may select different cells, arrays
+        """Return the selected cells. All ranks must make this call. Different ranks can select different cells, arrays
         or snapshots."""
 
         def select() -> tuple[_Request, tuple[int, ...]]:
@@ -428,7 +431,7 @@ class GroupSnapshots(SnapshotView):
         self._group = group
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Return the selected cells as an array. All ranks must make this call. Different ranks may select different
+        """Return the selected cells as an array. All ranks must make this call. Different ranks can select different
         cells, snapshots or arrays."""
 
         def select() -> tuple[_Request, tuple[int, ...]]:

@@ -125,8 +125,8 @@ class Listener:
 
 
 def connect(address: dict[str, Any], token: str, rank: int, deadline: float) -> socket.socket:
-    """Connect as rank number `rank` to the listener at `address`, and prove that both ends know `token`. At the time
-    `deadline` of `time.monotonic`, raises OSError with the last reason."""
+    """Connect as rank number `rank` to the listener at `address`, and prove that both ends know `token`. Raises OSError
+    with the last reason if no try succeeds before `deadline`, a time of `time.monotonic`."""
     places: list[Any] = [(host, address["port"]) for host in address["hosts"]]
     if address["place"] == place_of_process():
         places.insert(0, f"\0{address['name']}")
@@ -176,7 +176,8 @@ def prepare_socket(connection: socket.socket) -> None:
 
 def limit_sending(connection: socket.socket, seconds: int) -> None:
     """Let the transmission of a message fail with BlockingIOError if the other end receives nothing for this time. The
-    failure can take twice as long, because the system first reports the bytes that it has sent before."""
+    failure can take twice this time: if the system has sent some bytes, it first reports their number, and fails at the
+    next try."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", seconds, 0))
 
 

@@ -7,8 +7,8 @@
 
 `records.py` has the groups of traces, norms and sources.
 
-An array is read in parts, when it is needed. Each read opens the files of the run itself, so several threads can read
-at the same time. The objects can be pickled, so that other processes can read, too.
+An array is read in parts, when it is needed. Each read opens the files that it needs, so several threads can read at
+the same time. Other processes can also read, because the objects can be pickled.
 
 The arrays of the group "" belong to one generation. If the run continues, later reads raise InputError. Snapshots and
 traces do not change when a run continues.
@@ -93,7 +93,7 @@ class OpenedRun:
         return setup.parts.whole if setup.parts is not None else setup.state.manifest
 
     def require_generation(self, generation: int) -> None:
-        """Raise InputError if `generation` is not the generation of the run when it was opened."""
+        """Raise InputError if `generation` is not the generation that the run had when it was opened."""
         if generation != self.generation:
             raise InputError(f"{self.path} has changed since it was opened: another pass was committed; open it again")
 
@@ -103,7 +103,7 @@ class OpenedRun:
 
 @dataclass(frozen=True)
 class ReadField:
-    """A function that reads selected cells of one array of the state, or of an array that is only read."""
+    """A function that reads selected cells of one array: an array of the state, or an array that is only read."""
 
     run: OpenedRun
     name: str
@@ -230,8 +230,8 @@ class ResultGroup:
 
 @contextmanager
 def held(run: OpenedRun) -> Iterator[OpenedRun]:
-    """Lock a run, so that no process can change it, and yield the run, opened again. Raises InputError if a process is
-    executing the run."""
+    """Lock a run, so that no process can change it. Then open the run again, and yield it. Raises InputError if a
+    process is executing the run."""
     with ExitStack() as stack:
         for state in run.states:
             stack.enter_context(state.locked(shared=True))
@@ -286,8 +286,9 @@ def fields_group(run: OpenedRun, names: Sequence[str]) -> ResultGroup:
 
 
 def snapshot_groups(run: OpenedRun, wanted: Sequence[str]) -> list[ResultGroup]:
-    """Return the groups of snapshots that `wanted` names: "all", the name of snapshots ("side"), a field of snapshots
-    ("side/u"), or a field of the snapshots without name ("u"). Raises InputError for unknown names."""
+    """Return the groups of snapshots that `wanted` names. Each entry of `wanted` is "all", the name of snapshots
+    ("side"), a field of named snapshots ("side/u"), or a field of snapshots without a name ("u"). Raises InputError for
+    unknown names."""
     manifest = run.manifest
     entries = [one for one in manifest.taps.snapshots if not one.is_history]
     there = [entry.prefix + name for entry in entries for name in entry.fields]
@@ -302,7 +303,7 @@ def snapshot_groups(run: OpenedRun, wanted: Sequence[str]) -> list[ResultGroup]:
 
 
 def snapshot_group(run: OpenedRun, entry: SnapshotsEntry, names: Sequence[str]) -> ResultGroup:
-    """Return the group of the fields `names` of the snapshots `entry`."""
+    """Return a group for some snapshots: `entry` describes the snapshots, and `names` contains the fields."""
     manifest = run.manifest
     axes, count = manifest.axis_names, entry.count(manifest.step)
     steps = entry.step_of(0) + entry.every * np.arange(count, dtype=np.int64)
@@ -346,10 +347,10 @@ class _CheckSnapshots:
 def steps_and_times(
     manifest: Manifest, axis: str, steps: NDArray[np.int64], time: str = "time", time_units: str | None = None
 ) -> list[Coordinate]:
-    """Return the coordinates of an axis whose entries belong to steps. The coordinate of the steps has the name of the
-    axis, or the name "step" if `axis` is "time". For Devito's equations, `steps` becomes Devito's time index. If the
-    stencil has a parameter dt, there is also a coordinate of the times, with the name `time`. If all snapshots have the
-    same unit of time, this unit is the default."""
+    """Return the coordinates of an axis on which each entry belongs to a step. The coordinate with the steps has the
+    name of the axis. If `axis` is "time", it has the name "step". For Devito's equations, `steps` becomes Devito's time
+    index. If the stencil has a parameter dt, there is also a coordinate of the times, with the name `time`. By default,
+    the unit of time is the unit of all snapshots, if they have the same unit."""
     name = "step" if axis == "time" else axis
     first, way = manifest.time_line
     steps = first + way * steps

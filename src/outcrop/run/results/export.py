@@ -45,10 +45,10 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True)
 class Exported:
-    """The result of an export. `nbytes` is the number of bytes of the values that were written. For positions in a VTK
-    file, which are text, it is the size of the file. If `is_view` is true, the file shows the files of the run, and has
-    copies only of traces, norms and sources. `why_copy` is the reason why an HDF5 file is a copy although no copy was
-    wanted, or "". `images` is the folder with the images of a VTK collection, or ""."""
+    """The result of an export. `nbytes` is the number of bytes of the values that were written. Positions in a VTK file
+    are text, so for such a file `nbytes` is the size of the file. If `is_view` is true, the file shows the files of the
+    run, and has copies only of traces, norms and sources. `why_copy` is the reason why an HDF5 file is a copy although
+    no copy was wanted, or "". `images` is the folder with the images of a VTK collection, or ""."""
 
     target: str
     format: str

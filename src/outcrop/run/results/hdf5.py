@@ -4,16 +4,16 @@ A copy has contiguous datasets, so values are written in the order of the planes
 memory.
 
 A view has no values of its own. Each plane of the run is a record with padding, checksum and seal (run/disk/layout.py).
-For each shard of an array, the view has a dataset of raw bytes, whose bytes are in the shard (external storage of
+For each shard of an array, the view has a dataset of raw bytes. These bytes stay in the shard (external storage of
 HDF5). A virtual dataset selects the cells from these datasets:
 
     /u (nz, ny, nx)            virtual: rows at distances of the pitch, in each record
     /.records/u/0 (nz, rec)    external: run.oc/u/c/0/0/0, from byte 0 on
 
-The file names the shards through the link run.oc/u, so the view always shows the copy of the last commit. Checksums are
-not tested when a view is read. Snapshots have no padding, but a dataset can name only a limited number of external
-files. Therefore the view shows snapshots by virtual datasets, too, which join several datasets. Traces, norms and
-sources are copied.
+The view refers to the shards by paths through the link run.oc/u. Therefore the view always shows the copy of the last
+commit. Checksums are not tested when a view is read. Snapshots have no padding, but a dataset can name only a limited
+number of external files. Therefore snapshots are also shown by virtual datasets, each of which joins several datasets.
+Traces, norms and sources are copied.
 
 Format: HDF5 File Format Specification 3.0, "External Data Files" and "Virtual Dataset".
 """
@@ -124,7 +124,7 @@ def view_bytes(groups: Sequence[ResultGroup]) -> int:
 
 
 def is_copied(group: ResultGroup) -> bool:
-    """Return True if a view has copies of the values of a group. These are the groups of traces, norms and sources."""
+    """Return True if a view has copies of the values of this group. Views have copies of traces, norms and sources."""
     return group.path != "" and group.path.partition("/")[0] != SNAPSHOTS
 
 
@@ -166,7 +166,7 @@ def _room_to_close(path: Path) -> Iterator[None]:
 
 def _write_group(file: Any, group: ResultGroup, make: Callable[[Any, Variable], Any]) -> None:
     """Write a group with its coordinates. `make` makes the dataset of a variable. Each axis has one dimension scale, as
-    in NetCDF, so programs for NetCDF can read the file, too."""
+    in NetCDF. Therefore programs for NetCDF can also read the file."""
     group.require_names()
     node = file.require_group(group.path) if group.path else file
     node.attrs.update(group.attributes)

@@ -218,7 +218,7 @@ def group_paths(run: OpenedRun) -> list[str]:
 
 def _first_row(manifest: Manifest) -> int:
     """Return the step of the first row of a trace or a source. In Devito's arrays, the values of a step are in the row
-    of the time at which the step begins. Otherwise, they belong to the end of the step."""
+    of the time at which the step begins. In other runs, the values of a step belong to the end of the step."""
     return 1 if manifest.first_time is None else 0
 
 
@@ -236,8 +236,8 @@ def _require_intact(run: OpenedRun, name: str) -> None:
 
 def _positions(manifest: Manifest, name: str, what: str, cells: Cells, weights: Weights) -> Sequence[Coordinate]:
     """Return the coordinates of points along each axis. `cells` has the shape (points, corners, 3), and `weights` has
-    the shape (points, corners). Return nothing for points of Devito that have other weights than linear interpolation,
-    because their positions are not stored."""
+    the shape (points, corners). Some points of Devito have other weights than linear interpolation. Return nothing for
+    these points, because their positions are not stored."""
     ndim, where = len(manifest.shape), manifest.coordinates
     if cells.shape[1] != 2**ndim or (np.abs(weights.sum(axis=1) - 1) > _NEAR).any():
         return []

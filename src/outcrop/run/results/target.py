@@ -27,8 +27,8 @@ from outcrop.units import format_bytes
 
 def check_target(target: Path, force: bool, is_folder: bool = False) -> None:
     """Raise InputError if `new_target` cannot make the file or the folder `target`. The function changes nothing. If
-    `force` is true, a regular file can be replaced, and also a folder with the mark of an earlier export. Nothing else
-    can be replaced."""
+    `force` is true, `target` may be a regular file, or a folder with the mark of an earlier export. Nothing else can be
+    replaced."""
     if target.name in ("", ".", ".."):
         raise InputError(f"{target} is not the name of a file")
     require_directory(target.absolute().parent)

@@ -1,7 +1,7 @@
 """The backend for xarray: `xr.open_dataset("run.oc", engine="outcrop")`.
 
 The package names this backend in its entry points, so xarray finds it by itself. Values are read when they are needed.
-Each read opens the files for itself, so the threads and processes of Dask can read at the same time.
+Each read opens the files that it needs, so the threads and processes of Dask can read at the same time.
 """
 
 from __future__ import annotations

@@ -37,13 +37,13 @@ struct Region {
   std::uint64_t bytes = 0;  ///< the number of bytes that the rank accesses in the range
 };
 
-/// Returns the regions of a pattern, sorted by their offsets. Between two regions there is a gap of at least
-/// `gap_bytes` bytes. If the pattern has more than `max_regions` of these regions, this function joins regions at the
-/// shortest gaps until at most `max_regions` regions are left.
+/// Returns the regions of a pattern, sorted by their offsets. The gap between two regions has at least `gap_bytes`
+/// bytes. If there would be more than `max_regions` regions, this function joins regions at the shortest gaps until at
+/// most `max_regions` regions are left.
 std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t max_regions);
 
-/// Returns at most `count` domains that together cover all regions. A domain is a list of ranges, which are cut at
-/// multiples of `alignment`.
+/// Returns at most `count` domains that together cover all regions. A domain is a list of ranges. A range begins and
+/// ends at a multiple of `alignment`, or where a region begins or ends.
 std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
                                             std::uint64_t alignment);
 
@@ -73,7 +73,7 @@ Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes);
 /// Returns the number of bytes that a pattern has in a round.
 std::uint64_t bytes_in(const Pattern &pattern, std::span<const BufferedRange> round);
 
-/// The number and the total size of the contiguous runs of bytes that a step has in a domain.
+/// Totals of the contiguous runs of bytes that a step has in a domain.
 struct RunTotals {
   std::uint64_t bytes = 0;
   std::size_t long_runs = 0;  ///< the number of runs that are at least one page long
@@ -109,17 +109,17 @@ struct Election {
 using Elect = std::function<Election(const ElectionInputs &)>;
 
 /// Returns `inputs.owners` if this list is not empty. Otherwise, elects one rank for each domain, in the order of the
-/// domains. The candidates are the ranks that have bytes in the domain. The function chooses the candidate that it has
-/// already elected for the fewest domains. Among equal candidates, it chooses the candidate with the most bytes in the
-/// domain, and then the lowest rank.
+/// domains. The candidates are the ranks that have bytes in the domain. The function elects the candidate that is the
+/// aggregator of the fewest domains so far. If several candidates are equal, it elects the one with the most bytes in
+/// the domain. If these are also equal, it elects the lowest rank.
 Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
 
 /// A special value of PlanOptions::own_run_bytes: the library chooses the value. The library chooses 64 KiB if all
 /// ranks are on one node and no number of aggregators is given. On one node, aggregators save little time. In all other
-/// cases, the library chooses 0, so ranks never perform their own I/O. The reason is that a shared file system is
-/// faster with few writers.
+/// cases, the library chooses 0, so ranks never perform their own I/O. A shared file system is faster if only a few
+/// ranks write.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
 /// The options of a plan. All ranks must give the same options. Only the elements of `media` may differ between ranks.
@@ -130,8 +130,8 @@ struct PlanOptions {
   std::uint32_t aggregators = 0;   ///< the number of domains, unless ranks perform their own I/O
   /// the maximum number of aggregators on each node, if `aggregators` is 0
   std::uint32_t aggregators_on_node = 1;
-  /// Each rank performs its own I/O if the mean length of contiguous runs is at least this number of bytes on every
-  /// rank. If the value is 0, ranks never perform their own I/O.
+  /// A limit for the mean length of contiguous runs, in bytes. If the mean length on every rank is at least this limit,
+  /// each rank performs its own I/O. If the limit is 0, ranks never perform their own I/O.
   std::uint64_t own_run_bytes = 0;
   bool reading_only = false;  ///< if true, several ranks may declare the same bytes, and the plan cannot write
   Elect elect = elect_by_bytes;
@@ -163,14 +163,14 @@ struct Decision {
   std::vector<std::vector<Range>> domains;
   std::vector<int> owners;  ///< the aggregator of each domain, if each rank performs its own I/O; otherwise empty
   PlanSummary summary;      ///< decide() sets only `bytes`, `hull`, `own`, `buffers` and `buffer_bytes`
-  /// A byte that two ranks declare, or nothing if there is no such byte. decide() searches for such a byte only if each
-  /// rank performs its own I/O and the plan can write.
+  /// A byte that two ranks declare. decide() searches for such a byte only if each rank performs its own I/O and the
+  /// plan can write. The member has no value if decide() has found no such byte.
   std::optional<Overlap> overlap;
 };
 
 /// All ranks must call this function. Makes all decisions of a plan. `problem` is the reason why this rank's
-/// declaration is invalid, or "" if it is valid. Throws InputError on all ranks if any rank has a problem or invalid
-/// options.
+/// declaration is invalid, or "" if it is valid. Throws InputError on all ranks if one rank or several ranks have a
+/// problem or invalid options.
 Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &options, const std::string &problem);
 
 }  // namespace outcrop::aggregate

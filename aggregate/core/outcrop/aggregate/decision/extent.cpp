@@ -24,9 +24,9 @@ std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const cha
 std::uint64_t product(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, true, what); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, false, what); }
 
-// Reduces the number of dims. If the blocks of the last dim have no gaps between them, neither in the file nor in
-// memory, joins these blocks into one longer block. If one stride describes the repetitions of two neighbouring dims,
-// in the file and in memory, joins the two dims.
+// Reduces the number of dims. Joins the blocks of the last dim into one longer block, if these blocks have no gaps in
+// the file and in memory. Joins two neighbouring dims if one stride in the file and one stride in memory describe all
+// repetitions of both dims.
 void join(Extent &extent) {
   while (!extent.dims.empty()) {
     const Dimension &inner = extent.dims.back();
@@ -187,7 +187,7 @@ std::uint64_t Pattern::bytes_in(const Range &range) const {
 std::vector<std::uint64_t> Pattern::serialised(std::span<const Range> ranges) const {
   std::vector<std::uint64_t> words;
   for (const DeclaredExtent &declared : extents_) {
-    // This loop tests only the ranges that overlap the hull, because the ranges are sorted.
+    // The ranges are sorted, so this loop can test only the ranges that overlap the hull.
     auto from = std::ranges::upper_bound(ranges, declared.hull.begin, {}, &Range::end);
     bool found = false;
     for (; from != ranges.end() && from->begin < declared.hull.end && !found; ++from)
@@ -233,9 +233,9 @@ struct ExtentTail {
 
 std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b);
 
-// Returns a byte that both extents contain. The first dims of the extents must have the same stride. So the difference
-// j - i alone decides whether repetition i of `a` overlaps repetition j of `b`. An overlap is possible only for three
-// values of j - i.
+// Returns a byte that both extents contain. The first dims of the extents must have the same stride. Consider the pairs
+// of a repetition i of `a` and a repetition j of `b`. Pairs with the same difference j - i are alike: either all of
+// them overlap, or none. An overlap is possible only for three values of j - i.
 std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTail &b) {
   const auto stride = static_cast<__int128>(a.dim().file_stride_bytes);
   const auto count_a = static_cast<__int128>(a.dim().count), count_b = static_cast<__int128>(b.dim().count);

@@ -9,9 +9,9 @@
 //               └───────── file stride ────────────┘          dims[0]: 2 repetitions of dims[1]
 //
 // A contiguous extent has no dims, and a strided extent has one dim. A subarray has a dim for each axis that it does
-// not cover completely. The first dim has the largest file stride, and its repetitions contain the other dims. A
-// repetition begins only after the end of the previous repetition. So simple arithmetic gives the blocks of an extent
-// that are in a given range of the file, sorted by offset.
+// not cover completely. The first dim has the largest file stride. Each of its repetitions contains all other dims. A
+// repetition begins only after the end of the previous repetition. So simple arithmetic finds the blocks in a given
+// range of the file, sorted by offset.
 #pragma once
 
 #include <algorithm>
@@ -43,8 +43,8 @@ inline void append(std::vector<Range> &ranges, const Range &range) {
     ranges.push_back(range);
 }
 
-/// Merges neighbouring items, from index `first` on. Calls join(before, next) for each pair of neighbours. If join()
-/// has merged `next` into `before`, it returns true, and this function removes `next`.
+/// Merges neighbouring items, from index `first` on. Calls join(before, next) for each pair of neighbours. join()
+/// returns true if it has merged `next` into `before`. Then this function removes `next`.
 template <typename Item, typename Join>
 void join_neighbours(std::vector<Item> &items, std::size_t first, Join &&join) {
   if (first >= items.size()) return;
@@ -125,7 +125,7 @@ inline Walk walk_of(const Extent &extent, const Range &clip) {
   return walk;
 }
 
-// Returns {first, last}. In dim `level`, only the repetitions first <= i < last can have bytes in `walk.clip`.
+// Returns {first, last}. Only the repetitions first <= i < last of dim `level` can have bytes in `walk.clip`.
 inline std::array<std::uint64_t, 2> touched(const Walk &walk, std::size_t level, std::uint64_t file) {
   const Dimension &dim = walk.dims[level];
   const std::uint64_t inside = walk.spans[level + 1];
@@ -184,15 +184,15 @@ struct Declaration {
   std::vector<std::vector<Extent>> variables;
 };
 
-/// An extent, and the number of the variable whose memory holds the bytes of the extent.
+/// An extent and its variable. The memory of this variable holds the bytes of the extent.
 struct DeclaredExtent {
   Extent extent;
   std::uint32_t variable = 0;
   Range hull;
 };
 
-/// The extents of all variables of a rank, sorted by their offsets in the file. Because the extents are sorted, the
-/// extents in a range are found quickly. In a message, the bytes are in the order of these extents (messages.cpp).
+/// The extents of all variables of a rank, sorted by their offsets in the file. The order makes it fast to find the
+/// extents in a range. Messages have the bytes of the extents in the same order (messages.cpp).
 class Pattern {
  public:
   Pattern() = default;
@@ -230,7 +230,7 @@ class Pattern {
 };
 
 // --- overlaps ------------------------------------------------------------------------------------------------------
-// Two ranks must not write the same byte. A plan is refused if extents of its ranks overlap, so a step does not test
+// Two ranks must not write the same byte. No plan is made if extents of its ranks overlap. So a step does not search
 // for overlaps.
 
 struct Sender {

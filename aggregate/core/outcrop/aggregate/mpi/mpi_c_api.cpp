@@ -143,8 +143,8 @@ FileOptions options_of(outcrop_agg_plan &plan, int flags, bool writable) {
   return options;
 }
 
-/// Returns one span for each variable, with the address from the caller and the declared size. If an address is
-/// missing, the span has size 0. The operation then reports this error to all ranks.
+/// Returns one span for each variable. The span has the address that the caller has passed, and the declared size. If
+/// an address is missing, the span has size 0, and the operation reports this error to all ranks.
 template <typename Byte, typename Address>
 std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *const *memory) {
   std::vector<std::span<Byte>> spans;

@@ -62,8 +62,8 @@ class Deadline {
 };
 
 /// An MPI window. Each rank has memory that is divided into slots. All other ranks can read this memory, even while its
-/// owner does not call MPI. Ranks fetch data (MPI_Rget) and never put data. A rank can test without waiting whether the
-/// bytes of a fetch have arrived. MPI has no such test for a put.
+/// owner does not call MPI. Ranks fetch data (MPI_Rget) and never put data. For a fetch, MPI has a test that tells a
+/// rank, without waiting, whether the bytes have arrived. For a put, MPI has no such test.
 class MpiWindow {
  public:
   /// All ranks must call the constructor, which may hang (see Deadline). Throws std::runtime_error.
@@ -82,8 +82,8 @@ class MpiWindow {
   MpiWindow &operator=(const MpiWindow &) = delete;
 
   /// Begins access to the windows of all ranks. All ranks must have made their windows. The windows must have MPI's
-  /// unified memory model. In MPI's separate memory model, a rank must lock its own window before other ranks can see
-  /// new data in the window.
+  /// unified memory model. In MPI's separate memory model, other ranks see new data in a window only after the owner
+  /// has locked the window.
   void open() {
     int *model = nullptr, found = 0;
     check(MPI_Win_get_attr(window_, MPI_WIN_MODEL, &model, &found), "asking for the memory model of a window");
@@ -99,7 +99,7 @@ class MpiWindow {
   std::size_t slot_bytes() const { return slot_bytes_; }
   std::span<std::byte> slot(std::size_t number) const { return {memory_ + number * slot_bytes_, slot_bytes_}; }
 
-  /// Makes bytes that this rank has written to its slots visible to other ranks.
+  /// Makes the slots of this rank visible to other ranks, with all bytes that this rank has written.
   void publish() const { check(MPI_Win_sync(window_), "publishing a slot"); }
   /// Begins to fetch `target.size()` bytes from slot `slot` of rank `from`.
   MPI_Request fetch(std::span<std::byte> target, int from, std::size_t slot) const {
@@ -126,10 +126,10 @@ class MpiWindow {
 ///     MPI_Rget from the slot
 ///     fetched ───────── tag: first_slot + slot ───►  the slot is free
 ///
-/// A message takes slots only after its receiver has begun to receive. So messages cannot block each other forever. A
-/// ticket is a number that the receiver gives to a message. The sender uses this number as the tag of the message's
-/// headers. If several messages have the same tag, their tickets keep them in order. The pieces of one message arrive
-/// in order. Pieces of different messages may arrive in any order.
+/// A message uses slots only after its receiver has begun to receive. So no message waits forever for slots that
+/// another message uses. A ticket is a number that the receiver gives to a message. The sender uses this number as the
+/// tag of the message's headers. The tickets also keep the order of messages that have the same tag. The pieces of one
+/// message arrive in order. Pieces of different messages may arrive in any order.
 ///
 /// No function of this class waits. Each call of advance() continues all messages of this rank that are under way.
 class MpiGets {
@@ -199,7 +199,7 @@ class MpiGets {
   }
 
   /// Cancels all messages that are under way. After abandon(), this object must never be destroyed, because MPI may
-  /// still use the object's memory. Returns false if MPI may also still use memory that a caller has passed to
+  /// still use the object's memory. Returns false if MPI may still write to memory that a caller has passed to
   /// receive().
   bool abandon() noexcept {
     const auto deadline = deadline_of_abandoned();
@@ -338,7 +338,7 @@ class MpiGets {
       if (!finished(message.header_coming, message)) return;
       fetch(message);
     }
-    // The request `fetched` of the previous piece must also have ended, because this function uses the request again.
+    // This function uses the request `fetched` again, so this request of the previous piece must have ended, too.
     if (!finished(message.piece, message) || !finished(message.fetched, message)) return;
     message.fetching = false;
     message.rest = message.rest.subspan(message.header.bytes);
@@ -377,8 +377,8 @@ class MpiOneSided {
     gets_.emplace(tickets_over_.value, pieces_over_.value, *window_);
   }
   /// Sends test messages, and compares the bytes that arrive with the bytes that were sent. Throws std::runtime_error
-  /// if the bytes differ, and also if a message does not arrive within the time limit. In this case, messages may still
-  /// be under way.
+  /// if the bytes differ, or if a message does not arrive within the time limit. After such an error, messages may
+  /// still be under way.
   void probe(int rank, int size, std::chrono::duration<double> limit) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     const std::size_t bytes = slots * slot_bytes_ + slot_bytes_ / 2;  // this test message is larger than a window
@@ -402,14 +402,15 @@ class MpiOneSided {
     }
   }
 
-  /// Returns true if the receiver fetches a message of this size from a window, and false if the sender sends it.
+  /// Returns true if messages of this size are fetched from windows by their receivers. Returns false if they are
+  /// ordinary messages.
   bool takes(std::size_t bytes) const { return bytes > small_bytes_; }
   MpiGets &gets() { return *gets_; }
 
   /// Returns true if no message is under way.
   bool idle() const { return !gets_ || gets_->idle(); }
-  /// After this call, the destructor does not free the communicators and the window, so it does not wait for other
-  /// ranks. MPI_Finalize frees the communicators and the window.
+  /// After this call, the destructor frees neither the communicators nor the window, so it does not wait for other
+  /// ranks. MPI_Finalize frees them.
   void release() {
     if (window_) window_->release();
     tickets_over_.release();

@@ -8,8 +8,8 @@
 // MPI_Finalize frees the communicators.
 //
 // This library returns errors of MPI to its caller, so the error handler of the user's communicator has no effect.
-// MPICH behaves differently: if a transfer fails while it is under way, MPICH calls the handler of MPI_COMM_WORLD. Only
-// the user can set this handler. The default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program.
+// MPICH behaves differently: if a transfer that is under way fails, MPICH calls the error handler of MPI_COMM_WORLD.
+// Only the user can set this handler. The default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program.
 // mpi4py sets MPI_ERRORS_RETURN.
 //
 // The files mpi_* include only the headers mpi_* and transport.h of this project. So the Python package can compile
@@ -96,11 +96,11 @@ class MpiTransport {
   }
   void barrier() { collectives_->barrier(); }
 
-  /// All ranks must call this function, and no message may be under way. After this call, receivers fetch messages from
-  /// windows. Returns the reason if windows do not work, otherwise "". The ranks begin each step (mpi_one_sided.hpp)
-  /// only if the previous step has succeeded on all ranks. If a call of MPI never returns, the deadline ends the
-  /// process. The probe has its own, shorter time limit. A probe that exceeds this limit fails, but MPI still works for
-  /// other messages.
+  /// All ranks must call this function, and no message may be under way. If windows work, receivers fetch all later
+  /// long messages from windows, and the result is "". Otherwise returns the reason. The ranks begin each step
+  /// (mpi_one_sided.hpp) only if the previous step has succeeded on all ranks. If a call of MPI never returns, the
+  /// deadline ends the process. The probe has its own, shorter time limit. A probe that exceeds this limit fails, but
+  /// MPI still works for other messages.
   std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
     const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
                                            " hangs in one-sided communication; do not set transport = rma");
@@ -122,8 +122,7 @@ class MpiTransport {
     if (problem.empty()) {
       one_sided_ = std::move(tried);
     } else if (tried) {
-      // If the probe did not end in time, its requests are still under way. The memory that these requests use must
-      // stay allocated.
+      // If the probe did not end in time, its requests are still under way, so their memory must stay allocated.
       const bool left_behind = all_have_windows && !tried->idle();
       if (left_behind) tried->abandon();
       if (!first_problem(all_have_windows && !left_behind ? "" : "a rank cannot free its windows").empty())
@@ -176,7 +175,7 @@ class MpiTransport {
     copy_text(mpi_library_name(), table.name);
   }
 
-  // Waits for all ranks, before a window is freed. When MPI frees a window, MPI itself waits for all ranks, without a
+  // Waits for all ranks, before a window is freed. When MPI frees a window, it also waits for all ranks, but without a
   // time limit. The barrier of this library has a time limit.
   void meet_before_freeing() noexcept {
     try {
@@ -215,7 +214,7 @@ class MpiTransport {
   std::string failure_;
 };
 
-/// While this object exists, calls of MPI with this communicator return errors and do not call the user's error
+/// While this object exists, calls of MPI with this communicator return their errors. They do not call the user's error
 /// handler.
 class ErrorsReturn {
  public:

@@ -1,10 +1,9 @@
 // Helpers for calls of MPI: texts of errors, waiting, messages of any size, and collective calls.
 //
 // MPI keeps a core busy while it waits. Another rank or an I/O thread may need this core. So this library never lets
-// MPI wait. The library begins an operation, and then tests the operation repeatedly, with pauses. An example is MPICH
-// with eight ranks on two cores. A barrier takes 0.6 to 0.7 ms with tests and pauses, and 15 to 32 ms if MPI waits. If
-// each rank sends 64 KiB to the same rank, the messages take 0.4 ms with tests and pauses. The messages take 2 to 19 ms
-// if MPI waits.
+// MPI wait. The library begins an operation, and then tests the operation repeatedly, with pauses. Example: MPICH with
+// eight ranks on two cores. A barrier takes 0.6 to 0.7 ms with tests and pauses, but 15 to 32 ms if MPI waits. Messages
+// of 64 KiB from each rank to one rank take 0.4 ms with tests and pauses, but 2 to 19 ms if MPI waits.
 #pragma once
 
 // These macros leave out the C++ bindings of old versions of MPI. The bindings cause warnings, and this library does
@@ -88,7 +87,7 @@ struct WaitPolicy {
 };
 
 /// Pauses between two tests of an operation. The first pauses end immediately. In later pauses, the thread gives its
-/// core to other threads, and after many pauses, it sleeps.
+/// core to other threads. In the last pauses, the thread sleeps.
 class Backoff {
  public:
   explicit Backoff(const WaitPolicy &policy)
@@ -103,8 +102,8 @@ class Backoff {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 
-  /// Makes one pause. If the caller has waited longer than the policy's limit, throws an error with the text that
-  /// doing() returns.
+  /// Makes one pause. Throws an error if the caller has waited longer than the policy's limit. The error contains the
+  /// text that doing() returns.
   template <typename Text>
   void pause(const Text &doing) {
     pause();
@@ -131,8 +130,7 @@ class Backoff {
   Clock::time_point begun_;
 };
 
-/// Returns the deadline for transfers that are under way after a failure. A caller waits for these transfers until the
-/// deadline.
+/// Returns the time until which a caller waits for transfers that are under way after a failure.
 inline std::chrono::steady_clock::time_point deadline_of_abandoned() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(1);
 }
@@ -158,8 +156,8 @@ inline bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Requ
 ///
 ///     message ──► chunks of at most chunk_bytes, all with the message's tag ──► MPI_Isend, MPI_Irecv
 ///
-/// The sender and the receiver know the size of a message, so they both cut the message into the same chunks. MPI keeps
-/// the order of messages with the same tag between two ranks, so chunks need no headers.
+/// Both the sender and the receiver know the size of a message, so both cut it into the same chunks. Between two ranks,
+/// MPI keeps the order of messages with the same tag. So chunks need no headers.
 class MpiMessages {
  public:
   /// The caller owns the communicator, and frees it.
@@ -194,9 +192,9 @@ class MpiMessages {
     }
   }
 
-  /// After a failure, gives the transfers that are under way a short time to end, because MPI may still write into
-  /// their buffers. The time is limited, because a transfer never ends if the other rank has failed. Returns false if
-  /// MPI may still use memory of these messages.
+  /// After a failure, waits a short time for the transfers that are under way, because MPI may still write into their
+  /// buffers. The time is limited, because a transfer never ends if the other rank has failed. Returns false if MPI may
+  /// still use memory of these messages.
   bool abandon() noexcept {
     bool ended = true;
     const auto deadline = deadline_of_abandoned();
@@ -206,7 +204,7 @@ class MpiMessages {
   }
 
  private:
-  /// The state of one message. Later messages use the same object again, so `chunks` is not allocated for each message.
+  /// The state of one message. A later message uses the same object again, so that it need not allocate `chunks`.
   struct Message {
     bool sending = false;
     std::size_t bytes = 0;
@@ -254,8 +252,8 @@ class MpiMessages {
     return slot + 1;
   }
 
-  /// Returns true if the message of this request has ended. The element of slots_ that the request used is then free
-  /// for another message.
+  /// Returns true if the message of this request has ended. Then another message can use the request's element of
+  /// slots_.
   bool over(outcrop_request request) {
     Message &message = slots_[request - 1];
     for (; message.finished < message.chunks.size(); ++message.finished) {
@@ -284,8 +282,8 @@ class MpiMessages {
 
 // --- collective calls ----------------------------------------------------------------------------------------------
 
-/// Gathers data of all ranks, and makes ranks wait at barriers. This class uses a separate communicator, so that MPI
-/// cannot confuse the messages of these calls with other messages.
+/// Gathers data of all ranks, and makes ranks wait at barriers. This class has its own communicator. So MPI cannot
+/// confuse the messages of this class with other messages.
 class MpiCollectives {
  public:
   /// The caller owns the communicator, and frees it. While a function of this class waits, it calls `meanwhile`

@@ -23,9 +23,10 @@ namespace outcrop::aggregate {
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 
-// No notification is lost, because all operations on the two counters are sequentially consistent. Either notify()
-// reads that a thread waits, or the system reads the new count and does not let the thread sleep. If a waiting process
-// is killed, `waiting_` stays too large. Then each notify() makes an unnecessary but harmless system call.
+// No notification is lost, because all operations on the two counters are sequentially consistent. There are two cases.
+// Either notify() sees that a thread waits. Or the system sees the new count and does not let the thread sleep. If a
+// waiting process is killed, `waiting_` stays too large. After that, notify() makes unnecessary but harmless system
+// calls.
 void EventCount::notify() {
   notifications_.fetch_add(1);
   if (waiting_.load() > 0) syscall(SYS_futex, &notifications_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -61,8 +62,8 @@ int ProcessWatch::ended() const {
 
 // --- relays ---------------------------------------------------------------------------------------------------------
 
-// The maximum size of a relay's table. If the table would be larger than this size, each rank sends its own messages,
-// and the relay is not used.
+// The maximum size of a relay's table. If the table would be larger, there is no relay, and each rank sends its own
+// messages.
 constexpr std::uint64_t max_table_words = std::uint64_t{1} << 20;
 
 std::size_t Relay::place_of(int rank_of_node) const {
@@ -185,8 +186,8 @@ void Outcome::post_receives() {
   if (parent_ >= 0) requests_.push_back(link_.receive(bytes_of(final_), parent_, tag_down));
 }
 
-// Collects the outcomes of this leader's node and of all leaders below this leader in the tree. Returns false if an
-// outcome is not known yet. Otherwise sends the first failure to this leader's parent, and returns true.
+// Collects the outcomes of this leader's node and of all leaders below this leader in the tree. Returns false if one of
+// these outcomes is not known yet. Otherwise sends the first failure to this leader's parent, and returns true.
 bool Outcome::send_up() {
   const OutcomeSlot &slot = node_.outcome(operation_);
   if (slot.node_ready.load() != operation_ + 1 || !link_.test(std::span(requests_).first(children_.size())))
@@ -321,8 +322,8 @@ void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout)
 }
 
 // Adds the tables and slots of relays. A slot holds the bytes that the ranks of a relay have in one round. A round fits
-// into a buffer, so a slot needs at most the size of a buffer. If these ranks have fewer bytes than this in the whole
-// domain, a slot has room only for their bytes.
+// into a buffer, so a slot is not larger than a buffer. If these ranks together have fewer bytes in the whole domain
+// than a buffer, a slot has room only for these bytes.
 void Node::lay_out_relays(const BufferLayout &layout) {
   table_of_domain_.assign(state_of_domain_.size(), 0);
   relay_segment_ = 0;

@@ -8,16 +8,16 @@
 // The rounds of a domain are numbered, and the numbers continue from one operation to the next. With k buffers, round s
 // uses buffer s mod k. The aggregator opens the rounds in the order of their numbers. In a write, the aggregator opens
 // a round when the buffer is free. In a read, the aggregator opens a round when the buffer holds the data of the round.
-// Each rank that has bytes in the round copies its bytes, and then decrements `pending`. When `pending` reaches 0, the
+// A rank that has bytes in the round copies these bytes, and then decrements `pending`. When `pending` reaches 0, the
 // aggregator writes the buffer, or reads the data of a later round into the buffer. Ranks that have no bytes in the
 // round do not access its state.
 //
 //     aggregator   pending[s mod k] = parts ; opened = s+1 ; notify the ranks with a part      … pending == 0: it owns the buffer
 //     rank                                   opened > s: copy ; --pending, the last notifies the aggregator
 //
-// If ranks of this node send to an aggregator on another node by a relay, this node also has `pending` and `opened` for
-// the domain. On this node, the relay opens the rounds of the domain, and the slots of the relay take the place of the
-// buffers.
+// If a relay sends the bytes of this node to an aggregator on another node, this node also has `pending` and `opened`
+// for the domain. On this node, the relay opens the rounds of the domain. The ranks use the slots of the relay instead
+// of buffers.
 #pragma once
 
 #include <array>
@@ -47,13 +47,13 @@ namespace outcrop::aggregate {
 ///     waiter: seen = count(); test the condition; if it does not hold: wait(seen)
 ///     other:  make the condition true; notify()
 ///
-/// If notify() is called between the test and wait(), wait() returns immediately. So no notification is lost. Event
-/// counts work in memory that processes share. Memory that contains only zeros is a valid initial state.
+/// If another thread calls notify() after the test and before wait(), wait() returns immediately. So no notification is
+/// lost. Event counts work in memory that processes share. Memory that contains only zeros is a valid initial state.
 class alignas(64) EventCount {
  public:
   std::uint32_t count() const { return notifications_.load(); }
   void notify();
-  /// Returns after the next notification, or after `max_microseconds`. The function may also return earlier, without a
+  /// Returns after the next notification, or after `max_microseconds`. Sometimes returns earlier, without a
   /// notification.
   void wait(std::uint32_t seen, std::uint32_t max_microseconds);
 
@@ -143,8 +143,8 @@ class Relays {
 //     each leader                 sets settled, and notifies all ranks of its node
 //
 // The outcomes of a node are in eight slots, and a rank has at most four operations in progress. When the last rank of
-// a node arrives in operation n, all ranks of the node have begun operation n. So they have all seen the outcome of
-// operation n - 4, and the slot of operation n - 4 is free. The last rank clears this slot for operation n + 4.
+// a node arrives in operation n, all ranks of the node have begun operation n. So every rank has seen the outcome of
+// operation n - 4, and no rank needs the slot of that operation. The last rank clears this slot for operation n + 4.
 
 class Node;
 
@@ -167,8 +167,8 @@ struct Failure {
   void raise() const;
 };
 
-/// Runs act(). If act() throws an error that the system or the user can cause, returns this error. Does not catch other
-/// exceptions, because they are bugs.
+/// Runs act(). Returns the error that act() throws, if the system or the user can cause this error. Does not catch
+/// other exceptions, because they are bugs.
 template <typename Act>
 Failure attempt(Failure::Kind kind, int rank, Act &&act) {
   try {
@@ -207,8 +207,8 @@ class Outcome {
 
   /// Records a failure of this rank. Only the first failure on a node is kept.
   void record(const Failure &failure);
-  /// Each aggregator of this node calls this function when it has written its part. The last of the `writers` calls
-  /// returns true.
+  /// Each aggregator of this node calls this function when it has written its part. `writers` is the number of these
+  /// aggregators. The last call returns true.
   bool wrote(std::uint32_t writers);
   /// Each rank calls this function when all of its parts are done.
   void arrive();
@@ -218,8 +218,8 @@ class Outcome {
   const Failure &failure() const;
 
   /// Continues the messages of a leader. Returns true when no messages are left. Only the thread that may use the
-  /// transport calls this function. With several operations, the calls must follow the order in which the operations
-  /// began.
+  /// transport calls this function. If several operations are under way, the calls for an earlier operation must come
+  /// before the calls for a later operation.
   bool advance();
   bool sends() const { return phase_ != Phase::over; }
 
@@ -272,9 +272,9 @@ struct BufferLayout {
 
 class Node {
  public:
-  /// All ranks must call this constructor. `aggregators` contains the aggregator of each domain. If ranks of a node
-  /// cannot share memory, each of these ranks becomes a separate node. Throws InputError on all ranks if one rank has
-  /// too little memory for buffers.
+  /// All ranks must call this constructor. `aggregators` contains the aggregator of each domain. If the ranks of a node
+  /// cannot share memory, each of them becomes a separate node. Throws InputError on all ranks if one rank has too
+  /// little memory for buffers.
   Node(const Link &link, std::span<const int> aggregators, const BufferLayout &layout);
 
   const std::vector<int> &ranks() const { return ranks_; }  ///< the ranks of this node, ascending
@@ -290,7 +290,7 @@ class Node {
   EventCount &event() const { return events_[local_]; }
   OutcomeSlot &outcome(std::uint64_t operation) const { return outcomes_[operation % outcome_slots]; }
   RoundState &round_state(std::size_t domain) const { return round_states_[state_of_domain_[domain]]; }
-  /// Opens a round in which `parts` ranks have bytes. Of these ranks, notifies the ranks on this node. `locals` has
+  /// Opens a round in which `parts` ranks have bytes. Notifies those of the ranks that are on this node. `locals` has
   /// the indices of the notified ranks in ranks().
   void open_round(std::size_t domain, std::uint64_t number, std::uint32_t parts,
                   std::span<const std::uint32_t> locals) const;

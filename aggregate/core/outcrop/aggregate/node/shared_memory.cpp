@@ -107,7 +107,7 @@ std::shared_ptr<Segment> Segment::make(std::uint64_t bytes, std::uint64_t huge_f
   Descriptor file = medium.folder.empty() ? file_in_memory(bytes) : file_in_folder(bytes, medium.folder);
   std::shared_ptr<Segment> segment(new Segment(std::move(file), bytes));
   if (!medium.numa_nodes.empty()) allocate_on_nodes({segment->data_, bytes}, medium.numa_nodes);
-  // The result is ignored, because older systems refuse this advice, and small pages also work.
+  // The result of madvise() is ignored: older systems refuse this advice, but small pages also work.
   const std::uint64_t begin = round_up(huge_from, huge), end = round_down(bytes, huge);
   if (begin < end && medium.folder.empty()) madvise(segment->data_ + begin, end - begin, MADV_COLLAPSE);
   const std::lock_guard lock(made_mutex);
@@ -172,7 +172,7 @@ std::uint64_t free_bytes(std::uint32_t node) {
 void bind(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   std::vector<unsigned long> mask(*std::ranges::max_element(nodes) / mask_bits + 1);
   for (const std::uint32_t node : nodes) mask[node / mask_bits] |= 1UL << node % mask_bits;
-  // The system ignores the last of the given bits, so the call passes one bit more.
+  // The call passes one additional bit, because the system ignores the last bit.
   if (syscall(SYS_mbind, memory.data(), memory.size(), MPOL_BIND, mask.data(), mask.size() * mask_bits + 1, 0) != 0)
     throw refused(nodes, std::strerror(errno));
 }

@@ -1,16 +1,17 @@
-// The functions of this file allocate memory that the ranks of a node share. They also find the number of free bytes of
-// each kind of memory.
+// The functions of this file allocate memory that the ranks of a node share. Other functions of this file return how
+// many bytes of each kind of memory are free.
 //
 // A segment is a file without a name. Each rank of the node maps the file. The file is in ordinary memory, in memory of
-// chosen NUMA nodes, or in a folder of a file system. The system frees the segment when the last process that maps it
-// has ended or was killed. The other ranks open the file through the folder /proc/PID/fd of the process that made the
-// file. Ranks that are threads of one process use the same mapping.
+// chosen NUMA nodes, or in a folder of a file system. One process makes the file. The other ranks open the file through
+// the folder /proc/PID/fd of this process. The system frees the segment when no process maps it any more, even if a
+// process was killed. Ranks that are threads of one process use the same mapping.
 //
 // High-bandwidth memory and CXL memory are NUMA nodes. The functions allocate memory of NUMA nodes in four steps:
 //
 //     compare with the free bytes ─► bind, before any page is touched ─► touch ─► check on which nodes the pages are
 //
-// The comparison comes first, because the system kills a process whose memory is bound to a full NUMA node.
+// The comparison with the free bytes comes first, because the system kills a process whose memory is bound to a full
+// NUMA node.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +38,8 @@ std::string where(const Medium &medium);
 
 class Segment {
  public:
-  /// The data by which another rank finds a segment. These data are valid until the process that made the segment
-  /// releases the segment.
+  /// The data that another rank needs to find a segment. These data are valid until the process that made the segment
+  /// releases it.
   struct Address {
     std::int32_t process = 0, descriptor = -1;
     std::uint64_t device = 0, inode = 0, bytes = 0;
@@ -47,7 +48,8 @@ class Segment {
   /// Makes a segment that contains zeros. From byte `huge_from` on, the segment uses huge pages if the system supports
   /// them. Throws InputError if there is too little memory, or if the medium is not available.
   static std::shared_ptr<Segment> make(std::uint64_t bytes, std::uint64_t huge_from, const Medium &medium = {});
-  /// Maps the segment of another rank. If this process cannot reach the segment, returns null and the reason.
+  /// Maps the segment of another rank. If this process cannot reach the segment, returns null and stores the reason in
+  /// `reason`.
   static std::shared_ptr<Segment> attach(const Address &address, std::string &reason);
 
   ~Segment();
@@ -71,9 +73,9 @@ class Segment {
 
 // --- NUMA nodes ----------------------------------------------------------------------------------------------------
 
-/// Allocates all pages of `memory` on these NUMA nodes. No process may have accessed the pages before. The memory may
-/// be shared or private. Throws InputError if the nodes have too few free bytes, if the system refuses, or if the
-/// allocated pages are on other nodes.
+/// Allocates all pages of `memory` on these NUMA nodes. The caller must ensure that no process has accessed the pages
+/// before. The memory may be shared or private. Throws InputError if the nodes have too few free bytes, if the system
+/// refuses, or if the allocated pages are on other nodes.
 void allocate_on_nodes(std::span<std::byte> memory, std::span<const std::uint32_t> nodes);
 
 /// Tries to allocate one page on these NUMA nodes. Returns the reason if this is impossible, otherwise "".
@@ -86,9 +88,9 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes);
 std::uint64_t available_bytes();
 
 /// Returns the number of additional bytes that this process can allocate within the limits of all its control groups
-/// (version 1 or 2). If no limit is set, returns the maximum of the type. Cached files do not count as used, because
-/// the system drops them when a program needs memory. `own` is the file that lists the groups of the process. The
-/// folders of these groups are below `root`. src/outcrop/tiers/discover.py computes the same number.
+/// (version 1 or 2). If no limit is set, returns the maximum of the type. Memory with cached files counts as free,
+/// because the system drops these files when a program needs memory. `own` is the file that lists the groups of the
+/// process. The folders of these groups are below `root`. src/outcrop/tiers/discover.py computes the same number.
 std::uint64_t group_free_bytes(const std::string &own = "/proc/self/cgroup",
                                const std::string &root = "/sys/fs/cgroup");
 

@@ -20,8 +20,8 @@ struct Sent {
   double messages;
 };
 
-// Visits all senders in the order of their nodes. So each row of distances is computed only once, and only one row is
-// in memory.
+// Visits all senders in the order of their nodes. So it computes each row of distances only once, and needs memory for
+// only one row.
 template <typename Visit>
 void for_each_sender(std::span<const NodeTallies *const> all, std::size_t nodes, const Distances &distances,
                      const Visit &visit) {

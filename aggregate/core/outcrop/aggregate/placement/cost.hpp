@@ -5,10 +5,10 @@
 //        max(Lnet, Lmem) d(i,A) + w_i / min(Bnet, Bmem)        Lnet d(A,T) + W / Bnet
 //     ranks of A's own node ──► copied:  Lmem + w_A / Bmem
 //
-// This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is a sum of terms of two kinds: latency
-// L times distance d, and bytes w divided by bandwidth B. Reads have the same formula as writes, with the bandwidths of
-// the opposite direction. With one network card, one rank per node, one aggregator and one round, our model equals the
-// published model. For other cases, our model has these extensions:
+// This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is a sum of terms. A term is a latency L
+// times a distance d, or a number of bytes w divided by a bandwidth B. For reads, the same formula uses the bandwidths
+// of the opposite direction. With one network card, one rank per node, one aggregator and one round, our model equals
+// the published model. For other cases, our model has these extensions:
 //
 //   contention  Aggregators work at the same time. They share the network cards and tiers of their node, and the
 //               target. One aggregator uses at most one card. So the share of a card that an aggregator uses is
@@ -16,8 +16,8 @@
 //   node        Ranks of A's node copy their bytes into A's buffer. Each rank adds one latency of the memory. Ranks of
 //               another node may first merge their bytes in shared memory. Then the node sends one message per round.
 //   rounds      A domain passes through buffers in R rounds. With two buffers, one buffer is filled while the other is
-//               emptied. If F is the total time of filling and E is the total time of emptying, the time is
-//               (F + E) / R + max(F, E) (R - 1) / R.
+//               emptied. Let F be the total time of filling, and E the total time of emptying. Then the time of the
+//               domain is (F + E) / R + max(F, E) (R - 1) / R.
 //   target      The target has its own bandwidth. All aggregators together share this bandwidth. If the target is local
 //               to the node, only the node's aggregators share the bandwidth.
 #pragma once
@@ -111,11 +111,11 @@ std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
 /// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. A value
-/// is the sum of the distances from the senders of the domain's messages to the node.
+/// is the sum, over all messages of the domain, of the distance from the sender to the node.
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances);
 
-/// Returns one value for each domain: the sum of the distances from the senders of the domain's messages to the
+/// Returns one value for each domain: the sum, over all messages of the domain, of the distance from the sender to the
 /// aggregator. The aggregator of domain d is on node `node_of_domain[d]`.
 std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,
                                           std::span<const std::uint32_t> node_of_domain);
@@ -140,8 +140,8 @@ class DomainCosts {
   const NodeTallies &tallies() const { return tallies_; }
   const PlacementOptions &options() const { return options_; }
 
-  /// Returns the bytes that an aggregator on `node` collects. `distance` is the sum of the distances from the senders
-  /// of the domain's messages to the node.
+  /// Returns the bytes that an aggregator on `node` collects. `distance` is the sum, over all messages of the domain,
+  /// of the distance from the sender to the node.
   Gathering gathering(std::size_t domain, std::uint32_t node, double distance) const;
 
   Buffering buffering(std::size_t domain) const;
@@ -150,9 +150,10 @@ class DomainCosts {
             const Contention &contention) const;
 
  private:
-  /// The merge times of the slowest and of the second slowest node for one domain, and the number of the slowest node.
-  /// All nodes merge at the same time, so the slowest node determines the time. The aggregator's node does not merge
-  /// bytes. If the aggregator's node is the slowest node, the second slowest node determines the time.
+  /// The times in which the slowest and the second slowest node merge their bytes of one domain, and the number of the
+  /// slowest node. All nodes merge at the same time, so the slowest node determines the time. But the aggregator's node
+  /// does not merge bytes. So if the slowest node is the aggregator's node, the second slowest node determines the
+  /// time.
   struct Merging {
     double slowest = 0;
     double second = 0;

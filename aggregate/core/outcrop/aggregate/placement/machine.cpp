@@ -146,8 +146,8 @@ FileTarget target_of(TextTable &table) {
 }
 
 // Returns the text of the table [target] for a folder. The table has the rates of the tier whose directory contains the
-// folder. If several directories contain the folder, uses the directory with the longest path. Returns an empty text if
-// no directory contains the folder.
+// folder. If several tiers have such a directory, the directory with the longest path counts. If no tier has such a
+// directory, the text is empty.
 std::string target_on(const std::vector<NodeTier> &tiers, const std::string &folder) {
   std::error_code ignored;
   const auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(folder, ignored), ignored);
@@ -239,8 +239,8 @@ std::string text_of_node(const MachineSources &sources) {
   return text_of_this_node(text, text_name(sources), sources.target_folder);
 }
 
-// All ranks must call this function. Calls make() on each rank where `makes` is true, and returns the texts of all
-// ranks. The text of a rank where `makes` is false is empty.
+// All ranks must call this function. Calls make() on each rank whose argument `makes` is true. Returns the texts of all
+// ranks. The texts of the other ranks are empty.
 template <typename Make>
 std::vector<std::string> gather_made(const Link &link, bool makes, Make make, std::string problem = {}) {
   std::string mine;

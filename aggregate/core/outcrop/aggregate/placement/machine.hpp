@@ -4,8 +4,8 @@
 //     first rank of each node: its text, with unusable tiers and a target added ─► texts of all nodes ─┐
 //     distances: a file of the ranks' places, or a provider of the caller ────────────────────────────┴─► Machine
 //
-// A text describes each node. The text is the content of a machine file, which `outcrop agg machine` writes. Without a
-// machine file, each node detects its own tiers and makes the text. The text has these tables:
+// A text describes each node. The text is the content of a machine file, which `outcrop agg machine` writes. If there
+// is no machine file, each node detects its own tiers and makes the text. The text has these tables:
 //
 //     [hbm]                      a tier of each node; its name
 //     kind = "hbm"               hbm, dram, cxl, nvm: memory; dax, nvme, ssd, hdd, disk, tmpfs: files; default disk
@@ -61,8 +61,8 @@ struct Network {
   std::uint32_t cards_on_node = 1;
 };
 
-/// A tier on which a node can have buffers. Buffers on this tier are filled at the rate `fill` and emptied at the rate
-/// `empty`, both in writes and in reads.
+/// A tier on which a node can have buffers. Buffers on this tier are filled at the rate `fill_bytes_per_second`, and
+/// emptied at the rate `empty_bytes_per_second`. These rates are the same for writes and for reads.
 struct Tier {
   std::string name;
   double latency_seconds = 0;
@@ -73,8 +73,8 @@ struct Tier {
   bool holds_files = false;
 };
 
-/// The storage that holds the file. Nodes write to a shared target through the network. If the target is not shared,
-/// each node writes to a device of the node.
+/// The storage that holds the file. If the target is shared, nodes write to it through the network. If the target is
+/// not shared, each node writes to its own device.
 struct Target {
   double latency_seconds = 0;
   /// the rate of the whole target if it is shared; otherwise the rate of each node's device
@@ -138,9 +138,9 @@ struct NodeDescription {
 NodeDescription parse_node(std::string_view text, const std::string &file);
 
 /// Returns the text of this node with two additions. The first addition is a table of the tiers that cannot be used on
-/// this node, with the reasons. If the text has no target, the second addition is a target for `target_folder`. This
-/// target has the rates of the tier whose directory contains the folder, or else assumed rates for the folder's file
-/// system. Throws InputError if the text is invalid.
+/// this node, with the reasons. The second addition is a target for `target_folder`, if the text has no target. If the
+/// directory of a tier contains the folder, the target has the rates of this tier. Otherwise the target has assumed
+/// rates for the folder's file system. Throws InputError if the text is invalid.
 std::string text_of_this_node(const std::string &text, const std::string &file, const std::string &target_folder);
 
 /// A description of all nodes. Tiers with the same name on several nodes count as one tier.
@@ -154,9 +154,9 @@ struct JoinedNodes {
   std::vector<std::string> lines;
 };
 
-/// Joins the descriptions of all nodes. If several nodes have a tier with the same name, the rates of the first of
-/// these nodes are used. The target and the network come from node 0. Throws InputError if no node has a tier, or if
-/// node 0 has no target.
+/// Joins the descriptions of all nodes. If several nodes have a tier with the same name, the result has the rates from
+/// the first of these nodes. The target and the network come from node 0. Throws InputError if no node has a tier, or
+/// if node 0 has no target.
 JoinedNodes join_nodes(std::vector<NodeDescription> nodes);
 
 // --- distances between nodes -----------------------------------------------------------------------------------------
@@ -206,8 +206,8 @@ struct DetectedMachine {
   std::vector<std::string> lines;
 };
 
-/// Returns, for each rank, the number of the node of this rank. Nodes are numbered from 0, in the order of their lowest ranks. Element i of
-/// the argument is the lowest rank on the node of rank i.
+/// Numbers the nodes from 0, in the order of their lowest ranks. Returns one element for each rank: the number of the
+/// rank's node. Element i of the argument is the lowest rank on the node of rank i.
 std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node);
 
 /// All ranks must call this function. Returns the texts of all ranks. If a rank has a problem, all ranks throw an
@@ -215,8 +215,8 @@ std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node
 std::vector<std::string> gather_texts(const Link &link, const std::string &mine, const std::string &problem);
 
 /// All ranks must call this function. Describes the machine on which the ranks run. If `sources` has no text for a
-/// node, reads the machine file. If there is no machine file, measures the memory of the node in less than a second.
-/// Throws InputError on all ranks if a file cannot be read or is invalid.
+/// node, reads the text from the machine file. If there is no machine file, measures the memory of the node, which
+/// takes less than a second. Throws InputError on all ranks if a file cannot be read or is invalid.
 DetectedMachine find_machine(const Link &link, const MachineSources &sources);
 
 }  // namespace outcrop::aggregate

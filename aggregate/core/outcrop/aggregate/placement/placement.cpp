@@ -18,7 +18,7 @@ namespace {
 struct Capacity {
   Columns columns;                  // each column is a tier of a node, and each group is a node
   std::vector<std::uint32_t> tier;  // the tier of each column
-  // The number of aggregators that have room on each tier of node 0, then on each tier of node 1, and so on.
+  // The maximum number of aggregators on each tier of node 0, then on each tier of node 1, and so on.
   std::vector<std::uint32_t> slots;
   std::uint32_t max_on_node = 1;  // the maximum number of aggregators on a node
 };
@@ -60,8 +60,8 @@ std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOpt
   return slots;
 }
 
-// Returns true if buffers on tier `one` are at least as cheap as buffers on tier `other`, for every domain. If the
-// costs are equal for every domain, returns `is_first`.
+// Returns true if, for every domain, buffers on tier `one` are at least as cheap as buffers on tier `other`. If both
+// tiers have the same cost for every domain, returns `is_first`.
 bool dominates(const Tier &one, const Tier &other, bool is_first) {
   if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||
       one.empty_bytes_per_second < other.empty_bytes_per_second)
@@ -94,8 +94,8 @@ void add_columns(Capacity &capacity, const Machine &machine) {
   }
 }
 
-// Returns the smallest limit n for which every domain gets an aggregator if each node has at most n aggregators. Node i
-// can have at most limits[i] aggregators. Returns 0 if even the limits are not enough.
+// Node i can have at most limits[i] aggregators, and no node can have more than n aggregators. Returns the smallest n
+// for which every domain gets an aggregator. Returns 0 if there is no such n.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
@@ -142,8 +142,8 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 
 // --- choosing --------------------------------------------------------------------------------------------------------
 
-// The maximum number of steps of assign(). This number of steps takes some seconds. A step is the test of one column.
-// For D domains and C columns, assign() needs at most D * D * C steps.
+// The maximum number of steps of assign(). In one step, assign() tests one column. All these steps together take some
+// seconds. For D domains and C columns, assign() needs at most D * D * C steps.
 constexpr double MAX_STEPS = 4e10;
 
 // The costs of each domain on each tier of each node.
@@ -277,8 +277,8 @@ void find_slowest(Placement &placement) {
   placement.seconds = seconds(*slowest);
 }
 
-// Adds a note for each excluded tier, and for each choice that is not the cheapest because other aggregators use the
-// cheaper places.
+// Adds a note for each excluded tier. Also adds a note for each choice that is dearer only because other aggregators
+// use the cheaper places.
 void add_notes(Placement &placement, const Machine &machine, const PlacementOptions &options) {
   for (const Tier &tier : machine.tiers)
     if (filtered(tier, options) == Verdict::too_volatile)
@@ -443,8 +443,8 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 
 namespace {
 
-// Places domains whose aggregators are given. All domains use the same tier. Chooses the tier with the shortest
-// predicted time among the tiers with room for all domains.
+// Places domains whose aggregators are given. All domains use the same tier. Among the tiers with room for all domains,
+// chooses the tier with the shortest predicted time.
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
                       const PlacementOptions &options) {
   std::vector<std::uint32_t> on_node(machine.nodes());
@@ -467,9 +467,8 @@ Placement place_owned(const Machine &machine, std::span<const Tally> tallies, st
   return *std::move(best);
 }
 
-// Places all domains of the inputs without merging domains. Tries two placements, and returns the faster placement. In
-// the first placement, each rank sends its own messages. In the second placement, the ranks of a node send common
-// messages.
+// Places all domains of the inputs without merging domains. Tries two placements, and returns the faster one. In the
+// first placement, each rank sends its own messages. In the second placement, the ranks of a node send common messages.
 Placement place_exactly(const Placed &placed, const ElectionInputs &inputs) {
   PlacementOptions apart = placed.options;
   apart.merged = false;

@@ -4,15 +4,16 @@
 //      (bytes by domain)    + distances          filters: persistence, requested tier         capacity: rooms
 //
 // The ranks of a node share memory, so a cost depends on the node and the tier, but not on the rank. First, placement
-// chooses a node and a tier for each domain, so that the sum of costs is minimal. Then it chooses the rank with the
-// most bytes of the domain as the aggregator. In this choice, it considers only ranks of the node that are not yet
-// aggregators, because a rank is the aggregator of at most one domain.
+// chooses a node and a tier for each domain, so that the sum of costs is minimal. Then it chooses the aggregator among
+// the ranks of this node: the rank with the most bytes of the domain. A rank is the aggregator of at most one domain,
+// so placement ignores ranks that are already aggregators.
 //
 // The aggregators of a node share the node's network cards, tiers and local target. So aggregators are spread evenly
 // over the nodes. The predicted cost assumes the same number of aggregators on each node.
 //
 // Capacity and persistence exclude tiers. Each tier of a node has room for the buffers of a certain number of
-// aggregators. If a cheaper tier is full, the Choice of the domain contains this tier, and a note names the tier.
+// aggregators. If other aggregators use all room of a cheaper tier, the Choice of the domain contains this tier, and a
+// note names it.
 //
 // All functions of this file are deterministic and have no side effects. So ranks that have the same tallies and the
 // same machine compute the same placement.
@@ -74,15 +75,16 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
                 const PlacementOptions &options);
 
 /// Places domains, and also chooses their number. First tries the given domains. Then merges groups of 2, 4, 8, ...
-/// neighbouring domains, and tries the merged domains. Returns the placement with the shortest time. If several times
-/// are equal, returns the placement with the fewest domains. If `try_both` is true, tries each number of domains twice.
-/// In one trial, the ranks of a node send one common message. In the other trial, they send separate messages.
+/// neighbouring domains, and tries the merged domains. Returns the placement with the shortest time. If several
+/// placements have this time, returns the placement with the fewest domains. If `try_both` is true, tries each number
+/// of domains twice. In one trial, the ranks of a node send one common message. In the other trial, each rank of a node
+/// sends a separate message.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
-/// Returns the predicted time of a placement, with `target` in place of the machine's target. If `reading` is true,
-/// bytes are read from the target, so the rates of filling and emptying of each tier are exchanged. Otherwise bytes are
-/// written to the target.
+/// Returns the predicted time of a placement for another target: `target` replaces the machine's target. If `reading`
+/// is false, the time is for writes to the target. If `reading` is true, the time is for reads, so each tier's rates of
+/// filling and emptying are exchanged.
 double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading);
 
 /// Predicts the costs of a given placement, and returns the placement with these costs. `ranks` contains the aggregator
@@ -95,7 +97,7 @@ Placement predict(const Machine &machine, std::span<const Tally> tallies, const 
 std::string explain(const Placement &placement, const Machine &machine, const PlacementOptions &options,
                     std::size_t max_domains = 1);
 
-/// A placement, together with the machine and the options for which the placement was made.
+/// A placement, with its machine and its options.
 struct Placed {
   Machine machine;
   PlacementOptions options;
@@ -103,9 +105,10 @@ struct Placed {
 };
 
 /// Returns a function that elects aggregators. The returned function places domains on `placed->machine` with
-/// `placed->options`, and stores the result in `placed`. It takes the size and the number of buffers from its inputs.
-/// If `exactly` is true, it keeps the number of domains. Otherwise place_best() chooses the number of domains. The
-/// returned function throws InputError if each rank performs its own I/O and no tier has room for the buffers.
+/// `placed->options`, and stores the result in `placed`. It uses the size and the number of buffers that its inputs
+/// give. If `exactly` is true, it also uses the number of domains that its inputs give. Otherwise place_best() chooses
+/// the number of domains. The returned function throws InputError if each rank performs its own I/O and no tier has
+/// room for the buffers.
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 
 // --- staging ---------------------------------------------------------------------------------------------------------
@@ -116,13 +119,13 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 //                                      [ drained: tier ─► target ]
 //
 // The cost of a step is the time for which the program waits. The program waits for the write and for each read of the
-// step. If the drain takes longer than the computing between two steps, the program also waits until the drain has
-// ended. The drain alternates between reading from the tier and writing to the target. With staging, the thread of an
-// aggregator also allocates pages and computes checksums (StagingRates).
+// step. Between two steps, the program computes while the drain runs. If the drain takes longer than this computing,
+// the program also waits until the drain has ended. The drain alternately reads from the tier and writes to the target.
+// With staging, the thread of an aggregator also allocates pages and computes checksums (StagingRates).
 //
 // A tier can be used if it is a file system of the nodes, has the requested persistence, and has room for a step. If
 // the target is local to the node and writes need not be durable, steps are written directly. In this case, the page
-// cache has the effect of a stage.
+// cache works like a stage: the system writes the bytes to the device later.
 
 /// The way in which the program is expected to use steps.
 struct StepUsage {
@@ -195,8 +198,8 @@ std::uint64_t places(const Columns &columns);
 /// on. Costs must be finite and at least 0. All rows must fit into the columns.
 std::vector<std::uint32_t> assign(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
-/// Gives each row, in the order of rows, the cheapest column that still has room. The sum of costs is usually not
-/// minimal. Use this function for inputs that are too large for assign().
+/// Assigns one row after the other: each row gets the cheapest column that still has room. The sum of costs is usually
+/// not minimal. Use this function for inputs that are too large for assign().
 std::vector<std::uint32_t> assign_in_turn(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
 }  // namespace outcrop::aggregate

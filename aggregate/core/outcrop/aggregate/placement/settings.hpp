@@ -88,8 +88,8 @@ using Texts = std::map<std::string, std::string>;
 /// Reads all settings. Throws InputError for an unknown argument or variable, and for an invalid value from any source.
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment);
 
-/// Returns a copy of `settings` with the values of the given arguments. In this function, unlike in read_settings(), an
-/// empty text is a value. Throws the same errors as read_settings().
+/// Returns a copy of `settings` with the values of the given arguments. In `arguments`, an empty text is a value. For
+/// read_settings(), an empty text means that the setting is not given. Throws the same errors as read_settings().
 Settings with_arguments(Settings settings, const Texts &arguments);
 
 /// Returns the environment variables that are settings, with their values. `variables` has the same form as `environ`

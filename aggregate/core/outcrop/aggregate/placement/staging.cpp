@@ -9,7 +9,8 @@
 namespace outcrop::aggregate {
 namespace {
 
-// Returns the time of a drain on the node with the most bytes. All nodes with aggregators drain at the same time.
+// Returns the time that a drain takes. All nodes with aggregators drain at the same time, so the node with the most
+// bytes determines the time.
 double seconds_of_drain(const Machine &machine, const Placement &placement, const Tier &tier,
                         const StagingRates &rates) {
   std::vector<std::uint64_t> bytes_on_node(machine.nodes());
@@ -28,16 +29,16 @@ double seconds_of_drain(const Machine &machine, const Placement &placement, cons
          static_cast<double>(max_domain_bytes) / rates.read_bytes_per_second;
 }
 
-// Returns a target for the cost model. The target stands for the tier `tier`, which each node has. The aggregators of a
-// node share the bandwidth of the tier. In addition, each aggregator needs 1 / `work` seconds for each byte,
-// independently of other aggregators.
+// Returns a target for the cost model. The target represents the tier `tier` of each node. The aggregators of a node
+// share the bandwidth of the tier. In addition, each aggregator needs 1 / `work` seconds for each byte, independently
+// of other aggregators.
 Target as_target(const Tier &tier, double bytes_per_second, double work, const Contention &contention) {
   const double aggregators = contention.on_node;
   const double seconds = aggregators / bytes_per_second + 1 / work;  // the time for one byte
   return {tier.latency_seconds, aggregators / seconds, false};
 }
 
-// Returns the size that the stage of each node needs for one step. All aggregators of a node get equal parts of the
+// Returns, for each node, the size of the stage that one step needs. All aggregators of a node get equal parts of the
 // stage.
 std::vector<std::uint64_t> room_needed(const Machine &machine, const Placement &placement) {
   std::vector<std::uint64_t> count(machine.nodes()), bytes(machine.nodes());

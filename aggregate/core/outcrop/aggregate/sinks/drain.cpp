@@ -83,8 +83,8 @@ std::unique_ptr<FolderLock> lock_stage(Folder &folder, std::uint32_t writer) {
 namespace {
 
 // A contiguous run that is longer than this size is read in parts of this size. Such a run is read twice: first to
-// check the checksum, then to copy the bytes. Without the limit for a part, an invalid list with a very long run could
-// make the program allocate too much memory.
+// check the checksum, then to copy the bytes. The size of a part is limited, because an invalid list may contain a very
+// long run. Without the limit, the program could then allocate too much memory.
 constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
@@ -111,8 +111,8 @@ bool is_same_file(const std::string &one, const std::string &other) {
   return one == other || (plain(one) == plain(other) && !failed);
 }
 
-// Throws an error if a list is invalid. Another user may have written the list, so it is checked completely before the
-// first run is copied.
+// Throws an error if a list is invalid. Another user may have written the list, so this function checks the whole list
+// before the first run is copied.
 void check_list(const StageList &list, const OpenFile &data, const std::string &target) {
   if (!is_same_file(list.target, target))
     throw InputError(data.path() + " is staged for " + list.target + ", not for " + target);
@@ -207,8 +207,8 @@ void remove_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   folder.remove(name_of(step, writer, StageFile::list) + unfinished);
 }
 
-// Makes the removal of the list durable before other files are removed. Otherwise the list could reappear after a power
-// cut and describe the data of another step.
+// First makes the removal of the list durable, and then removes the other files. Otherwise the list could reappear
+// after a power cut and describe the data of another step.
 void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   if (folder.remove(name_of(step, writer, StageFile::list))) folder.flush();
   remove_step(folder, step, writer);
@@ -217,7 +217,7 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 namespace {
 
 // Locks the folder for recovery. While the returned lock exists, no other process recovers this folder. So if the lock
-// of a writer is held, the writer itself holds the lock and is alive.
+// of a writer is held, the writer itself holds it. In this case, the writer is alive.
 std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
   std::unique_ptr<FolderLock> lock = folder.hold("recovery.lock", seconds);
   if (!lock) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
@@ -242,9 +242,9 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
   return locks;
 }
 
-// If a step still has a list, removes the mark `done` from all later steps of the same writer. The lists of a writer
-// are renamed to `done` in the order of its steps. But a power cut may undo the renaming of an earlier step and keep
-// the renaming of a later step. If a step is drained again, all later steps must be drained again, too.
+// If a step still has a list, removes the mark `done` from all later steps of the same writer. The writer has renamed
+// its lists to `done` in the order of its steps. But a power cut may undo the renaming of an earlier list and keep the
+// renaming of a later list. Then the earlier step is drained again, so all later steps must be drained again after it.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
   for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step
@@ -275,14 +275,14 @@ Recovery with_dead_writers(const std::string &path, double seconds, Files &files
 void drain_dead_writers(Files &files, Folder &folder, const WriterLocks &dead, const std::string &target,
                         Recovery &recovery) {
   undo_after_lists(folder, dead);
-  // A killed writer may have written its list without a flush. Without this flush, a power cut during the drain could
-  // remove the list, and leave only a part of the step in the target.
+  // A writer may have been killed before it flushed its list. This flush makes the list durable. Otherwise a power cut
+  // during the drain could remove the list, and leave only a part of the step in the target.
   folder.flush();
   std::set<std::uint32_t> stuck;
   for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step
     const auto &[writer, step] = key;
     if (!dead.contains(writer) || stuck.contains(writer)) continue;
-    // A staged step has a data file and a list. The names of both files are durable before a step counts as staged.
+    // A step counts as staged only if it has a data file and a list, and if the names of both files are durable.
     const bool staged = kinds.contains(StageFile::list) && kinds.contains(StageFile::data);
     if (staged) {
       try {

@@ -28,7 +28,7 @@ bool is_plain_name(const std::string &name) {
          name.find('\0') == std::string::npos;
 }
 
-// Returns true if an index meets the conditions on which all readers of node files rely.
+// Returns true if an index meets the conditions that all readers of node files assume.
 bool is_valid(const NodeIndex &index) {
   std::uint64_t end = 0;
   for (const NodeRange &each : index.ranges) {
@@ -43,7 +43,8 @@ bool is_valid(const NodeIndex &index) {
          std::ranges::all_of(bases, fits) && std::ranges::adjacent_find(bases) == bases.end();
 }
 
-// Parses the lines of an index. Returns false if the lines are invalid or in another order than in to_text().
+// Parses the lines of an index. Returns false if the lines are invalid, or if they do not have the order in which
+// to_text() writes them.
 bool take_index(std::string_view text, NodeIndex &index) {
   if (!take_all(text, head, "size ", index.size_bytes, "\n")) return false;
   while (take(text, "file "))
@@ -109,8 +110,8 @@ const OpenFile &NodeFiles::file(std::uint32_t number) {
   return *files_[number];
 }
 
-// Reads the bytes of `wanted` that a step has written. `base` is the base of this step. If the step has not written a
-// part of `wanted`, adds this part to `missing`.
+// Reads the part of `wanted` that the step with the base `base` has written. Adds all other parts of `wanted` to
+// `missing`.
 void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t offset, std::span<std::byte> bytes,
                           std::vector<Range> &missing) {
   std::uint64_t at = wanted.begin;

@@ -5,8 +5,8 @@
 //     out.index                       for each range of a step, the node file that has it; and the bases of all steps
 //
 // All steps have the same ranges: the ranges of the plan. So each step adds only one line to the index. The line
-// contains the base of the step, which is the number that the step adds to all offsets of the plan. If steps overlap,
-// the bytes of the newest step are valid.
+// contains the base of the step. A step adds its base to all offsets of the plan. If steps overlap, the bytes of the
+// newest step are valid.
 #pragma once
 
 #include <cstddef>
@@ -57,8 +57,8 @@ std::string node_file_of(const std::string &path, int node);
 
 // --- reading all files ---------------------------------------------------------------------------------------------
 
-/// Reads node files as one whole file. A node file is opened on its first use. Only one thread at a time may use the
-/// object.
+/// Reads node files as one whole file. Opens a node file when it first needs the file. Only one thread at a time may
+/// use the object.
 class NodeFiles {
  public:
   NodeFiles(std::unique_ptr<outcrop::Folder> folder, NodeIndex index);

@@ -24,8 +24,8 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// A store whose function submit() performs each transfer itself, before it returns. This store needs no
-// other threads, because each aggregator already has its own thread.
+// A store whose function submit() performs each transfer before it returns. So this store needs no thread of its own:
+// each aggregator already has a thread.
 class CallStore final : public Store {
  public:
   using Store::Store;
@@ -61,8 +61,8 @@ class CallStore final : public Store {
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-// The page cache has ample room for a step that needs at most 1/ample_share of the available memory. This share is
-// smaller than 15 %, because Linux slows down writers when 15 % of the memory waits to be written to storage.
+// The page cache has ample room for a step if the step needs at most 1/ample_share of the available memory. Linux slows
+// down writers when 15 % of the memory waits to be written to storage, so this share is smaller than 15 %.
 constexpr std::uint64_t ample_share = 8;
 
 bool has_ample_room(std::uint64_t node_bytes) { return node_bytes <= available_bytes() / ample_share; }
@@ -91,8 +91,8 @@ constexpr double fast_bytes_per_second = 1.5e9;
 // Only transfers of at least this size are measured. The time of a shorter transfer depends more on latency than on
 // bandwidth.
 constexpr std::size_t min_measured_bytes = std::size_t{1} << 20;
-// Buffered reads are split into parts of this size. The system reads the next part from the device while this thread
-// copies a part. A part fits into the processor's cache.
+// Buffered reads are split into parts of this size. While this thread copies a part, the system reads the next part
+// from the device. A part fits into the processor's cache.
 constexpr std::uint64_t buffered_read_bytes = 128 << 10;
 // If writes must be durable, bytes are copied to the page cache in parts of `written_back_bytes`. After each copy, the
 // device begins to write the copied part. If the last part is shorter than `min_written_back`, only the flush writes
@@ -122,7 +122,7 @@ std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std
   return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
 }
 
-// The rates are kept until the process ends, because later files on the same device also use them.
+// These rates exist until the process ends, because later files on the same device also use them.
 std::mutex rates_mutex;
 std::map<dev_t, DeviceRates> rates_of_devices;
 

@@ -41,24 +41,24 @@ class Sink {
   virtual void write(std::uint64_t offset, const std::byte *data, std::size_t length) = 0;
   virtual void read(std::uint64_t offset, std::byte *data, std::size_t length) = 0;
 
-  /// Returns true if a read may also include holes, which are bytes between the ranges of the plan. One long read is
-  /// faster than several short reads.
+  /// Returns true if a read can also include holes, which are bytes between the ranges of the plan. One long read with
+  /// holes is faster than several short reads without holes.
   virtual bool reads_holes() const { return true; }
 
   /// Makes all written bytes durable in their file.
   virtual void flush() = 0;
-  /// Returns true if a flush of one sink also flushes the bytes of the other sinks on the same node.
+  /// Returns true if the flush of this sink also flushes the bytes of all other sinks on its node.
   virtual bool flushes_for_node() const { return true; }
 
-  /// These functions return true if the next transfer uses the page cache. For such a transfer, the caller needs no
-  /// buffer and no begin_step(): write() and read() accept memory at any address.
+  /// These functions return true if the next transfer uses the page cache. Such a transfer needs no buffer, because
+  /// write() and read() then accept memory at any address. It also needs no call of begin_step().
   virtual bool writes_buffered() const { return false; }
   virtual bool reads_buffered([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::uint64_t length) const {
     return false;
   }
 
-  /// After this call, reads use only the file, and not the bytes that the sink has kept. The caller must call this
-  /// function before other sinks write to the same places of the file.
+  /// A sink may keep bytes that it has written. After this call, reads do not use these bytes, but only the file. The
+  /// caller must call this function before other sinks write to the same places of the file.
   virtual void forget() {}
 };
 
@@ -89,12 +89,12 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 //     writing, not durable, all other cases      direct, if the device is as fast as copying
 //     reading                                    buffered, if the pages are in the cache, or if a step has ample room
 //
-// If direct writes to a device are slow, buffered writes to this device are also measured. All later writes to the
+// If direct writes to a device are slow, the library also measures buffered writes to this device. Later writes to the
 // device use the kind of write that was faster in the last measurements. Ranks that perform their own I/O ignore these
-// measurements. These ranks use one common decision about ample room, because the median time was longer with a
-// separate decision on each rank. A buffered read takes about as long as a direct read, because the system reads ahead.
-// After a buffered read, the next reader finds the pages in the cache. If the cache has no ample room for a step, the
-// step is read directly, because its pages would displace other data from the cache.
+// measurements. These ranks also decide together whether the cache has ample room, because steps took longer (in the
+// median) when each rank decided alone. A buffered read takes about as long as a direct read, because the system reads
+// ahead. After a buffered read, the next reader finds the pages in the cache. If the cache has no ample room for a
+// step, the step is read directly, because its pages would displace other data from the cache.
 
 /// The last measured seconds per byte on one device, for direct writes and for buffered writes. The value 0 means that
 /// there is no measurement yet.

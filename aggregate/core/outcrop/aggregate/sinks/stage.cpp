@@ -38,8 +38,9 @@ std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std:
   return bytes;
 }
 
-// Copies bytes of a run to `bytes`, which holds a range of the target from offset `begin` on. Copies only the bytes of
-// this range, but reads the complete run, because the checksum covers all bytes of the run.
+// Copies bytes of a run to `bytes`. The span `bytes` is for the range of the target that begins at offset `begin`. The
+// function copies only bytes in this range. But it reads the complete run, because the checksum covers all bytes of the
+// run.
 void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
@@ -139,9 +140,9 @@ void Stage::seal() {
   changed_.notify_all();
 }
 
-// If the step cannot be removed durably, the stage fails, and drains no newer step. If the stage drained newer steps,
-// the list of the removed step could reappear after a power cut. Recovery would then drain this old step, and overwrite
-// bytes of newer steps.
+// If the step cannot be removed durably, the stage fails, and drains no newer steps. The reason is that the list of the
+// step could reappear after a power cut. Recovery would then drain this old step, and overwrite bytes of newer steps in
+// the target.
 void Stage::drop() {
   if (!file_) return;
   file_.reset();
@@ -231,8 +232,8 @@ bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   return !failure;
 }
 
-// Makes room in the stage: waits until the oldest step is drained, and then removes this step. If the stage has no
-// steps, throws an error, because `bytes` bytes do not fit into the empty stage.
+// Makes room in the stage: waits until the oldest step is drained, and then removes this step. Throws an error if the
+// stage has no steps: then `bytes` bytes do not fit even into the empty stage.
 void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
   wait_for_drain(lock, [this] { return steps_.front().drained; });

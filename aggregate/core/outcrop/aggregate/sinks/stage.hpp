@@ -9,10 +9,9 @@
 //     evict   makes the folder durable, then removes the data, then the list
 //
 // The process may be killed at any moment. If a step has no list, its bytes are lost, and recovery reports the step. If
-// a step has a list, recovery drains the step again, and also all later steps. A power cut may undo the renaming of an
-// earlier step to `done` and keep the renaming of a later step. In this case, too, recovery drains the later step
-// again. A lock on a file of the folder tells whether a writer is alive. recover_stage() drains the steps of dead
-// writers.
+// a step has a list, recovery drains this step and all later steps again. The reason for the later steps is a power
+// cut: it may undo the renaming of an earlier list to `done`, but keep the renaming of a later list. A lock on a file
+// of the folder tells whether a writer is alive. recover_stage() drains the steps of dead writers.
 #pragma once
 
 #include <condition_variable>
@@ -48,8 +47,8 @@ struct StagedRun {
   bool operator==(const StagedRun &) const = default;
 };
 
-/// The list of all runs that a writer has staged in a step. The list is stored as a listing (text.hpp). A run of at
-/// least one page begins at the same offset within a page in the data file and in the target.
+/// The list of all runs that a writer has staged in a step. The list is stored as a listing (text.hpp). If a run has at
+/// least the length of a page, its places in the data file and in the target have the same offset within a page.
 struct StageList {
   std::string target;  ///< the path of the file that these bytes belong to
   std::uint64_t step = 0;
@@ -88,12 +87,11 @@ std::span<const std::byte> read_run(const OpenFile &data, const StagedRun &run, 
 /// than the run.
 std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 
-/// Removes the files of a step that is done. The data are removed first, because a `done` file without data is
-/// harmless.
+/// Removes the files of a step that is done. Removes the data first: a `done` file without data is harmless.
 void remove_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
-/// Removes the files of a step that must not be drained. The list is removed first, and its removal is made durable,
-/// because a step without a list does not count as staged.
+/// Removes the files of a step that must not be drained. First removes the list durably, because a step without a list
+/// does not count as staged.
 void drop_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
 /// Returns the maximum number of bytes that a step of `bytes` bytes occupies in the folder. `runs` is the number of its
@@ -122,16 +120,16 @@ struct Recovery {
 };
 
 /// Drains the steps of dead writers in `folder` into `target`, in the order of steps. Removes lost steps and
-/// unnecessary files. If the drain of a step fails, the later steps of its writer are not drained. The later steps may
+/// unnecessary files. If the drain of a step fails, the later steps of its writer are not drained, because they may
 /// have newer bytes for the same places of `target`. The drain of a step also fails if the list of the step names
 /// another file than `target`. If the folder does not exist, the result is empty. If another caller is recovering the
-/// folder, this function waits for the other caller. Throws StorageError if the folder cannot be read. Throws
-/// InputError if the folder belongs to another user, or if the other caller has not finished after `seconds`.
+/// folder, this function waits until the other caller has finished. Throws StorageError if the folder cannot be read.
+/// Throws InputError if the folder belongs to another user, or if the other caller has not finished after `seconds`.
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,
                        Files &files = Files::system());
 
-/// Removes the steps of dead writers in `folder`, because their target is created anew. In the result, `lost` also
-/// lists steps that were completely staged.
+/// Removes the steps of dead writers in `folder`, because their target is created anew. In the result, `lost` lists all
+/// steps that were not drained before, even steps that were completely staged.
 Recovery discard_stage(const std::string &folder, double seconds = wait_for_ever, Files &files = Files::system());
 
 // --- a writer's stage ----------------------------------------------------------------------------------------------
@@ -142,7 +140,7 @@ struct StageSpec {
   std::uint32_t writer = 0;  ///< the number of this writer; no other writer to this folder may have the same number
   /// the maximum size of all staged data; the value 0 means that only the file system limits the size
   std::uint64_t room_bytes = 0;
-  /// If true, a separate thread drains steps. Otherwise a thread that waits for the drain performs the drain.
+  /// If true, a separate thread drains steps. If false, a thread that would wait for the drain drains the steps itself.
   bool has_thread = true;
   Files &files = Files::system();
 };
@@ -168,18 +166,20 @@ class Stage {
   /// Adds a run to the current step. Throws StorageError.
   void append(std::uint64_t target, std::span<const std::byte> bytes);
 
-  /// Makes the current step durable, and so staged. If this function throws StorageError, the step is not staged.
+  /// Makes the current step durable. Then the step is staged. If this function throws StorageError, the step is not
+  /// staged.
   void seal();
 
   /// Removes the current step. Does nothing if no step has begun.
   void drop();
 
-  /// Reads bytes of the target from the stage, from the newest step that has any of these bytes. Returns false if there
-  /// is no such step, or if this step does not have all of the bytes. Throws CorruptionError, StorageError.
+  /// Reads bytes of the target from the stage. Uses only the newest step that has at least one of these bytes. Returns
+  /// false if there is no such step, or if this step does not have all of the bytes. Throws CorruptionError,
+  /// StorageError.
   bool read(std::uint64_t target, std::span<std::byte> bytes);
 
-  /// Waits until all sealed steps are durable in the target. If draining has failed, throws the error of the drain, and
-  /// the steps stay in the stage.
+  /// Waits until all sealed steps are durable in the target. If draining has failed, throws the error of the drain. The
+  /// steps that are not drained then stay in the stage.
   void finish();
 
   /// Drains the oldest step that is not drained yet. Call this function only for a stage without a thread. Returns
@@ -223,9 +223,9 @@ class Stage {
 
 // --- the sink ------------------------------------------------------------------------------------------------------
 
-/// A sink that consists of the shared file and a stage. Writes go to the stage. A read uses the stage if the stage has
-/// all bytes of the read. Otherwise the read waits until all steps are drained, and uses the file. The stage's folder
-/// has one subfolder for each file. The subfolder has the data of all domains.
+/// A sink that consists of the shared file and a stage. Writes go to the stage. If the newest staged step at a place
+/// has all bytes of a read, the read uses the stage. Otherwise the read waits until all steps are drained, and then
+/// uses the file. The stage's folder has one subfolder for each file. The subfolder has the data of all domains.
 class StagedFile final : public Sink {
  public:
   /// `step` has the number and the total size of the contiguous runs of a step in this domain. Throws the same errors
@@ -251,10 +251,10 @@ class StagedFile final : public Sink {
 /// Returns the folder in `stage_folder` that contains the staged steps of `file`.
 std::string stage_of_file(const std::string &stage_folder, const std::string &file);
 
-/// Handles the steps of `file` that an earlier program has left in `folder`. Discards these steps if `discard` is true,
-/// and drains them into `file` otherwise. One rank of each node calls this function before the node uses the stage.
-/// Returns one line about each step. Throws InputError if a step cannot be drained, if a writer is alive, or if another
-/// rank is still recovering the folder after `seconds`. Throws StorageError.
+/// An earlier program may have left steps of `file` in `folder`. If `discard` is true, this function discards these
+/// steps. Otherwise it drains the steps into `file`. One rank of each node calls this function before the node uses the
+/// stage. Returns one line about each step. Throws InputError if a step cannot be drained, if a writer is alive, or if
+/// another rank is still recovering the folder after `seconds`. Throws StorageError.
 std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds);
 
 /// Throws InputError if one step needs more room than this writer has in the stage. `room_bytes` is the size of this

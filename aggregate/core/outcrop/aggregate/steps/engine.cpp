@@ -25,7 +25,7 @@ TaskThread::~TaskThread() {
 void TaskThread::post(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    // The thread starts before the task is added, because the start may throw an exception.
+    // The start of the thread may throw an exception, so the task is added only after the start.
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
     tasks_.push_back(std::move(task));
   }
@@ -213,8 +213,8 @@ void Aggregator::read_rounds(const Job &job) {
 }
 
 void Aggregator::move(const Job &job, std::size_t round) {
-  // In the buffer, the data begin at the offset `base` modulo the page size. So the offset of each byte within a page
-  // is the same in the buffer and in the file (decision.hpp).
+  // In the buffer, the data begin at the offset `base` modulo the page size. So each byte has the same offset within a
+  // page in the buffer and in the file (decision.hpp).
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
   const bool whole = !job.write && job.sink->reads_holes();
   use_sink(job, [&] {
@@ -242,8 +242,8 @@ void Engine::begin(const std::shared_ptr<Step> &step, bool beside) {
   }
 }
 
-// Continues only the oldest step until this step has ended, and then the next step. All ranks use this order, so each
-// message that a rank receives belongs to the step that the rank expects.
+// Continues only the oldest step. After this step has ended, continues the next step. All ranks use this order, so a
+// rank receives only messages of the step that it continues.
 void Engine::advance() {
   while (!under_way.empty() && under_way.front()->advance()) {
     const std::shared_ptr<Step> first = under_way.front();
@@ -268,8 +268,8 @@ void Engine::settle_all() {
 void Engine::break_off(const std::string &reason) {
   node->give_up(reason);
   copier.drain();
-  // Messages use buffers in the Step objects and in the shared memory of the node. Buffers that the transport may still
-  // use are never freed.
+  // Messages use buffers in the Step objects and in the shared memory of the node. If the transport may still use these
+  // buffers, they are never freed.
   if (!link.abandon()) {
     new std::deque<std::shared_ptr<Step>>(under_way);
     node->keep_memory();

@@ -8,9 +8,9 @@
 //     write     open rounds r .. r+k-1 ─► wait until round r is filled ─► write it ─► open round r+k
 //     read      read round r into its buffer (waiting until round r-k has been emptied) ─► open it
 //
-// The thread of an aggregator never calls the transport, so the thread level MPI_THREAD_FUNNELED is sufficient. After a
-// failure of storage, an aggregator still opens all rounds and ignores their bytes, so that no rank waits forever. The
-// outcome of the operation reports the failure to all ranks.
+// The thread of an aggregator never calls the transport, so the thread level MPI_THREAD_FUNNELED is sufficient. After
+// storage has failed, an aggregator still opens all rounds, so that no rank waits forever. But it ignores the bytes of
+// these rounds. The outcome of the operation reports the failure to all ranks.
 #pragma once
 
 #include <condition_variable>
@@ -96,7 +96,7 @@ class DomainWork {
   /// next call.
   std::span<const BufferedRange> runs(std::size_t round);
 
-  /// Returns the totals of the contiguous runs of all rounds. The time of this call is proportional to the number of
+  /// Returns the totals of the contiguous runs of all rounds. This call takes a time in proportion to the number of
   /// these runs.
   RunTotals totals();
 
@@ -142,7 +142,8 @@ class Aggregator {
   Aggregator(Node &node, DomainWork work, int rank);
   void post(Job job);
 
-  /// Returns the work of this aggregator. While a job is under way, only const functions of the work may be called.
+  /// Returns the work of this aggregator. While a job is under way, the caller must use only const functions of the
+  /// work.
   DomainWork &work() { return work_; }
 
  private:
@@ -175,8 +176,8 @@ struct Contribution {
   Rounds rounds;
   std::vector<std::uint32_t> mine;   ///< the numbers of the rounds in which this rank has bytes
   std::vector<std::uint64_t> bytes;  ///< the number of this rank's bytes in each round of `mine`
-  /// The offset of this rank's bytes in the relay's message, for each round of `mine`. Empty if this rank uses no
-  /// relay.
+  /// For each round of `mine`, the offset at which this rank's bytes begin in the relay's message. Empty if this rank
+  /// uses no relay.
   std::vector<std::uint64_t> offsets;
 
   bool sent_by_rank() const { return !local && relay == nullptr; }
@@ -207,13 +208,14 @@ class Engine {
   void advance();
   /// Returns true if a step has messages under way. Only advance() continues these messages.
   bool sends() const;
-  /// Waits for the oldest step under way. If the step fails, this function throws no error, and the step keeps the
-  /// error.
+  /// Waits until the oldest step under way has ended. If the step fails, this function throws no error: the step keeps
+  /// its error.
   void settle_oldest();
-  /// Waits for all steps under way. If steps fail, this function throws no error, and each step keeps its error.
+  /// Waits until all steps under way have ended. If steps fail, this function throws no error: each step keeps its
+  /// error.
   void settle_all();
-  /// Ends all operations at this rank after a failure. After this call, the rank cannot begin operations, and callers
-  /// may free the memory that they have passed to operations.
+  /// Ends all operations at this rank after a failure. After this call, the rank cannot begin new operations. Callers
+  /// can then free the memory that they have passed to operations.
   void break_off(const std::string &reason);
   /// Returns true if the ranks are on several nodes.
   bool has_messages() const { return node->leaders().size() > 1; }

@@ -10,10 +10,10 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Ranges are copied in pieces of this size. Within a piece, the variables are copied one after another. The piece stays
-// in the processor's cache until all its variables are copied. This is true even if the variables interleave in the
-// file, as in an array of structures. The sender and the receiver must use the same size, because the pieces determine
-// the order of bytes in a message.
+// Ranges are copied in pieces of this size. Within a piece, the variables are copied one after another. So a piece is
+// in the processor's cache while all its variables are copied, even if the variables interleave in the file (as in an
+// array of structures). The sender and the receiver must use the same size, because the pieces determine the order of
+// bytes in a message.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 // Blocks of equal length. Each block begins `stride` bytes after the previous block.
@@ -68,7 +68,7 @@ std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) 
 }
 
 // Copies bytes between a message and a buffer of an aggregator. In a write, the bytes move from the message to the
-// buffer, and in a read from the buffer to the message. Returns the number of copied bytes.
+// buffer. In a read, the bytes move from the buffer to the message. Returns the number of copied bytes.
 std::uint64_t copy_remote(bool write, const Pattern &pattern, const Range &range, std::byte *message,
                           std::byte *buffer) {
   return in_order(pattern, range, [&](const DeclaredExtent &, const Batch &batch, std::uint64_t position) {
@@ -160,7 +160,7 @@ void Messages::RelaySlots::open(std::size_t item) const {
 
 // Adds the messages that this rank exchanges as a relay. In a write, the relay opens a round when the round's slot is
 // free. The relay sends the message of the round when all ranks have copied their bytes to the slot. In a read, the
-// relay opens a round when the messages of this round and of all earlier rounds have arrived.
+// relay opens the rounds in their order, each when its message has arrived.
 void Messages::add_relay(const RelayWork &work) {
   Flow &flow = flows_.emplace_back();
   flow.items = work.messages.size();

@@ -8,8 +8,8 @@
 namespace outcrop::aggregate {
 namespace {
 
-// A waiting rank sleeps until an event of its node occurs. Messages from other nodes cause no event. So a rank with
-// messages under way wakes up after this time and tests whether messages have arrived.
+// A waiting rank sleeps until an event of its node occurs. The arrival of a message from another node causes no event.
+// So a rank with messages under way sleeps only for this time, and then tests whether messages have arrived.
 constexpr std::uint32_t poll_microseconds = 100;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -111,7 +111,8 @@ void Step::notify_opener(const Contribution &contribution) {
     node.round_state(contribution.domain).event.notify();
 }
 
-// Copies rounds of all domains as soon as the rounds are opened, so that no aggregator waits for another aggregator.
+// Copies the rounds of all domains. Copies each round as soon as it is opened, so that no aggregator must wait for
+// another aggregator.
 void Step::copy_rounds() {
   if (own_moved_) return;
   struct Cursor {
@@ -149,8 +150,8 @@ void Step::copy_rounds() {
 }
 
 // If this rank performs its own I/O through the page cache, moves its bytes between the file and its memory without a
-// buffer. In this case, returns true. Otherwise returns false. In a read, each rank of a node begins at a different
-// extent. Simultaneous reads of neighbouring extents would slow each other down in the page cache.
+// buffer, and returns true. Otherwise returns false. In a read, each rank of a node begins at a different extent. If
+// the ranks read neighbouring extents at the same time, the reads would slow each other down in the page cache.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
   if (engine_.under_way.size() > 1) return false;  // the I/O thread may be using the sink
@@ -223,8 +224,8 @@ void Step::wait() {
 }
 
 // Returns the time for which a rank may sleep. The rank has been waiting since `begin`. Throws an error if the rank has
-// waited longer than the user's limit. A rank cannot find out whether a rank on another node is slow or has ended, so
-// only the user can choose this limit.
+// waited longer than the user's limit. Only the user can choose this limit, because a rank cannot find out whether a
+// rank on another node is slow or has ended.
 std::uint32_t Step::microseconds_left(Clock::time_point begin) const {
   const double limit = engine_.link.seconds_most();
   if (limit == 0) return Node::check_after_microseconds;

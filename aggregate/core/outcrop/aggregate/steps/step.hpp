@@ -8,9 +8,9 @@
 //     over ◄── outcome settled ◄── all ranks have arrived ◄─────────────────────────────────────────────────────────┘
 //
 // The setting seconds_most limits the time for which a caller waits. A caller waits in wait(). A caller that copies its
-// bytes also waits while no round is open. If a caller waits longer than the limit, its whole node gives up, and the
-// copy threads and I/O threads of the node stop. These threads have no time limit of their own, because a caller may
-// compute for any time between begin and wait.
+// bytes itself also waits while no round is open. If a caller waits longer than the limit, all ranks of its node give
+// up, and the copy threads and I/O threads of the node stop. These threads have no time limit of their own, because a
+// caller can compute for any time between the start of an operation and wait().
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ struct Timing {
   double seconds_messages = 0;  ///< time from the start of the operation until its last message has ended
   std::uint64_t bytes_storage = 0;
 
-  /// Returns the time in which copies and transfers took place at the same time, as a fraction of the shorter of
+  /// Returns the time in which copies and transfers took place at the same time, divided by the smaller of
   /// seconds_copying and seconds_storage. Returns no value if one of these two times is 0.
   std::optional<double> overlap() const;
 };
@@ -62,7 +62,7 @@ std::uint64_t copy_packed(bool write, const Pattern &pattern, const Range &range
                           std::byte *message);
 
 /// Calls move(offset in the file, data, length) for each contiguous run. Begins with the extent of index `first`. After
-/// the last extent, continues with extent 0. Within an extent, the runs have the order of the file.
+/// the last extent, continues with extent 0. Visits the runs of an extent in the order of the file.
 template <typename Move>
 void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::uint64_t base, std::size_t first,
                Move &&move) {
@@ -145,7 +145,8 @@ class Messages {
 
 // --- the step ------------------------------------------------------------------------------------------------------
 
-/// The input of an operation. An operation of the kind `none` moves no data, and only reports failures to all ranks.
+/// The input of an operation. An operation of the kind `none` moves no data. It only reports the failures of each rank
+/// to all ranks.
 struct Task {
   enum Kind { none, write, read } kind = none;
   std::uint64_t base = 0;
@@ -167,7 +168,7 @@ class Step : public std::enable_shared_from_this<Step> {
   void start(bool beside);
   bool test();
   void wait();
-  /// Waits until the outcome is known. If the operation has failed, throws no error.
+  /// Waits until the outcome is known. Throws no error, even if the operation has failed.
   void settle();
   Timing timing() const;
 

@@ -1,5 +1,5 @@
-// This file has functions that write numbers as text for people, that read and write listings (small files with a
-// checksum), and that parse the tables of machine files.
+// The functions of this file have three tasks. They write numbers as text for people. They read and write listings,
+// which are small files with a checksum. They parse the tables of machine files.
 #pragma once
 
 #include <charconv>
@@ -53,7 +53,7 @@ std::string read_text(const std::string &path);
 std::string read_text(outcrop::Folder &folder, const std::string &name);
 
 /// Writes the text to a file with a temporary name, makes the file durable, renames it, and makes the folder durable.
-/// Readers see either the complete new file or the previous file, even after a power cut. Throws StorageError. After an
+/// Even after a power cut, readers see either the complete new file or the previous file. Throws StorageError. After an
 /// error, readers may see either file until the folder is flushed.
 void write_durably(outcrop::Folder &folder, const std::string &name, const std::string &text);
 
@@ -74,9 +74,9 @@ bool take_number(std::string_view &text, Number &number) {
   return true;
 }
 
-/// Removes several parts from the start of `text`, one after the other. A part is a word or a variable. For a word,
-/// `text` must continue with this word. For a variable, `text` must continue with a number, which is stored in the
-/// variable. Returns false if `text` does not have these parts.
+/// Removes several parts from the start of `text`, one after the other. A part is a word or a variable. If the next
+/// part is a word, `text` must continue with this word. If the next part is a variable, `text` must continue with a
+/// number, which this function stores in the variable. Returns false if `text` does not continue with a part.
 template <typename... Parts>
 bool take_all(std::string_view &text, Parts &&...parts) {
   const auto take_part = [&text](auto &part) {
@@ -88,7 +88,7 @@ bool take_all(std::string_view &text, Parts &&...parts) {
   return (take_part(parts) && ...);
 }
 
-/// Moves the first line of `text` to `rest`, without its newline. Returns false if `text` has no newline.
+/// Moves the first line of `text` to `rest`, and drops the newline at its end. Returns false if `text` has no newline.
 inline bool take_rest(std::string_view &text, std::string &rest) {
   const std::size_t end = text.find('\n');
   if (end == std::string_view::npos) return false;

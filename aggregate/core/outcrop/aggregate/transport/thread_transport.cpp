@@ -23,8 +23,8 @@ struct Receive {
   std::optional<Message> message = {};
 };
 
-// The messages with one tag from one rank to another rank. Messages wait for calls of receive(), or calls of receive()
-// wait for messages, but not both at the same time. So one of the two queues is always empty.
+// The messages with one tag from one rank to another rank. If messages wait for calls of receive(), no call of
+// receive() waits for a message. So one of the two queues is always empty.
 struct Channel {
   std::deque<Message> messages;
   std::deque<Receive *> receives;
@@ -117,8 +117,8 @@ class ThreadWorld {
     }
     void barrier() { gather_all("", 0, nullptr); }
 
-    // Always returns true. After this call, no transfer uses memory of this rank. Only calls of this rank copy messages
-    // to this memory.
+    // Always returns true: after this call, no transfer uses memory of this rank, because only calls of this rank copy
+    // messages to this memory.
     bool abandon() {
       const std::lock_guard lock(world_->mutex);
       for (auto &[key, channel] : world_->channels)

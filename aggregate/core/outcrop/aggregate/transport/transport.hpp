@@ -1,6 +1,6 @@
 // This file is the C++ side of the transport. Class Link calls the functions of the table in transport.h, and throws an
-// exception if a function fails. Class ThreadRanks makes these tables for ranks that are threads of one process, in
-// tests and in programs with their own threads.
+// exception if a function fails. Class ThreadRanks makes such tables for ranks that are threads of one process. Tests
+// use this class, and programs with their own threads can use it.
 //
 //     ThreadRanks ranks(16, 4);                 16 ranks on 4 simulated nodes of 4 ranks each
 //     Link link(ranks.transport(rank));         in the thread of each rank
@@ -19,7 +19,7 @@ namespace outcrop::aggregate {
 
 /// Calls the functions of a transport. If the transport fails, all functions that move bytes or wait for other ranks
 /// throw CommunicationError. rank(), size() and node() still work after the transport has been freed. explain() needs
-/// these numbers, even for a closed plan.
+/// these numbers, even after a plan is closed.
 class Link {
  public:
   explicit Link(outcrop_transport &transport)
@@ -64,8 +64,9 @@ class Link {
     return all;
   }
 
-  /// All ranks must call this function. Returns the lists of all ranks, one after the other. If `begins` is given, also
-  /// stores the index at which each list begins. The list of rank r has the indices begins[r] to begins[r + 1] - 1.
+  /// All ranks must call this function. Returns one list that contains the lists of all ranks, one after the other. If
+  /// `begins` is given, also stores the index at which each list begins. The list of rank r has the indices begins[r]
+  /// to begins[r + 1] - 1.
   template <typename List, typename T = typename List::value_type>
   std::vector<T> gather_lists(const List &mine, std::vector<std::size_t> *begins = nullptr) const {
     const std::vector<std::uint64_t> bytes = gather(std::uint64_t{mine.size() * sizeof(T)});
@@ -101,7 +102,7 @@ class ThreadRanks {
   /// table's function `free` does nothing.
   outcrop_transport &transport(int rank);
 
-  /// Simulates a lost connection. All later calls of all ranks fail, and so do calls that are waiting now.
+  /// Simulates a lost connection. Calls that are waiting now fail. All later calls of all ranks also fail.
   void fail();
 
  private:

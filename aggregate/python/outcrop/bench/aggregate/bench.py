@@ -3,8 +3,8 @@
     mpirun -n 8 outcrop agg bench -d SCRATCH
     outcrop agg bench -d SCRATCH --ranks 4,8,16
 
-In the first command, mpirun starts 8 ranks, and these ranks measure. The second command itself starts mpirun, once for
-each number of ranks.
+The first command uses mpirun to start 8 ranks, and these ranks measure. The second command starts mpirun itself, once
+for each number of ranks.
 
 outcrop/aggregate/workloads.py contains the I/O kernels. An I/O kernel has the variables of a known program. way.py
 contains the ways to write and read the file. job.py determines the order of measurements. Open MPI chooses its
@@ -104,9 +104,9 @@ def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = No
     """Measure all ways and print the figures. Returns the figures as JSON data on the first rank, and {} on other
     ranks.
 
-    `ranks` has numbers of ranks, separated by commas, or is None if mpirun has started this process. Raises InputError
-    for invalid options. Raises StorageError if the device has no room or if an MPI program fails. Raises
-    CorruptionError if the bytes read differ from the bytes written.
+    If mpirun has started this process, `ranks` must be None. Otherwise it has numbers of ranks, separated by commas, or
+    is None for the default. Raises InputError for invalid options. Raises StorageError if the device is full or if an
+    MPI program fails. Raises CorruptionError if the bytes that were read differ from the bytes that were written.
     """
     job = request.job()
     if any(name in os.environ for name in LAUNCHERS):
@@ -209,8 +209,8 @@ class Program:
 
 
 def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
-    """Return the programs that measure these ways. `mpi_io` has the implementations of MPI-IO that the user can choose,
-    or is empty if there is no choice.
+    """Return the programs that measure these ways. `mpi_io` lists the implementations of MPI-IO that can be chosen. It
+    is empty if there is no choice.
     """
     if "mpi-io" not in ways or not mpi_io:
         return [Program(tuple(ways))]
@@ -252,8 +252,8 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
 
 
 def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
-    """Wait until all programs have ended. Raises StorageError when a program has failed. The other programs then wait
-    forever, so the caller must end them.
+    """Wait until all programs have ended. Raises StorageError when a program has failed. After this error, the other
+    programs can wait forever, so the caller must end them.
     """
     while any(process.poll() is None for process, _ in running):
         if any(process.returncode for process, _ in running):
@@ -269,7 +269,7 @@ def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process of mpirun by SIGTERM. When mpirun receives this signal, it ends its ranks."""
+    """Send SIGTERM to mpirun, which then ends its ranks and itself. Kill mpirun if it does not end in time."""
     if process.poll() is None:
         process.terminate()
         try:

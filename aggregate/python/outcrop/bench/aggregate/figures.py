@@ -1,4 +1,4 @@
-"""Turn measured seconds into medians, spreads and comparisons of ways, as tables and as a picture."""
+"""Compute medians, spreads and comparisons of ways from measured seconds, and show them as tables and as a picture."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield remarks on table cells in which Outcrop is slower than another way. Also yield remarks on cold reads of
-    files that were partly in the page cache.
+    """Yield a remark for each table cell in which Outcrop is slower than another way. Also yield a remark for each cold
+    read of a file that was partly in the page cache.
     """
     for cell in figures["cells"]:
         if cell["gain"] is not None and cell["gain"] < 1:
@@ -157,7 +157,7 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
     """Return a remark on a table cell in which Outcrop is slower. The remark gives the ratio of the speeds, and says
-    whether the spreads overlap. It also gives the shares of storage and of copying in a rank's time.
+    whether the spreads overlap. It also says which shares of a rank's time storage and copying take.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]
@@ -172,7 +172,7 @@ def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
 
 
 def summary(every: list[dict[str, Any]]) -> str:
-    """Return a line with the number of table cells in which Outcrop is not slower than other ways."""
+    """Return a line that says in how many table cells Outcrop is at least as fast as other ways."""
     parts = []
     for key, others in (("gain_collective", "MPI-IO"), ("gain", "all others")):
         gains = [cell[key] for figures in every for cell in figures["cells"] if cell[key] is not None]

@@ -14,8 +14,8 @@ measured alternately, so that changes of the machine's load affect all ways equa
                              measured from barrier to barrier, for the slowest rank
 
 Each write creates a new file. All reads of a workload read the same file. Before the first measurement, each rank
-writes and flushes its part of this file with plain system calls. Several MPI programs, each with its own ways, may
-share a schedule (bench.py). While one program performs a task, the other programs sleep (`Baton`).
+writes and flushes its part of this file with plain system calls. Several MPI programs can share a schedule (bench.py).
+Each program has its own ways. While one program performs a task, the other programs sleep (`Baton`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Task:
 
 
 def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str], turns: int) -> Iterator[Task]:
-    """Yield all tasks in their order. The program that has the first of all `ways` prepares each workload."""
+    """Yield all tasks in their order. Each workload is prepared by the program that measures the first of `ways`."""
     number = 0
     for workload in workloads:
         yield Task(number, workload, None, ways[0], 0)
@@ -214,7 +214,7 @@ class RankBench:
         self._ranks.wait_for_all()
 
     def _way(self, name: str) -> Way:
-        """Return the way with this name. The first call for a way also makes the declaration of the way."""
+        """Return the way with this name. The first call for a way makes the way and declares its variables."""
         if name not in self.declared:
             memory = PeakMemory()
             made: list[Way] = []
@@ -224,7 +224,9 @@ class RankBench:
         return self.declared[name].way
 
     def _other_than(self, name: str) -> str:
-        """Return the name of another way, which reads back the file that the way `name` has written."""
+        """Return the name of the way that reads back the file which the way `name` has written. It is another way, if
+        possible.
+        """
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
     def _note_memory(self, name: str) -> None:

@@ -6,9 +6,9 @@ posix       each rank transfers its own contiguous ranges of bytes, with one pwr
 
 declare ─► create or open ─► write or read ─► close     all calls are collective; only write and read are measured
 
-The file view of a kernel is an MPI datatype. mpi4py makes datatypes with calls of MPI whose counts have 64 bits. ROMIO
-of MPICH 4.0 ends the program when it gets such a datatype. So this module itself calls MPI to make the datatype, with
-counts of 32 bits.
+The file view of a kernel is an MPI datatype. If mpi4py makes a datatype, it calls functions of MPI with counts of 64
+bits. ROMIO of MPICH 4.0 ends the program when it gets such a datatype. So this module makes the datatype itself, and
+calls functions with counts of 32 bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from outcrop.aggregate.workloads import Kernel, Variable
 Memory = NDArray[np.uint8]
 WAYS = ("outcrop", "mpi-io", "posix")
 OPEN_MPI_CHOICE = "OMPI_MCA_io"
-"""The environment variable with the user's choice of MPI-IO, which mpirun passes to the ranks."""
+"""An environment variable with the user's choice of MPI-IO. mpirun passes the variable to the ranks."""
 
 
 class Way(Protocol):
@@ -43,10 +43,10 @@ class Way(Protocol):
         """Open the file to read it."""
 
     def write(self, memory: Memory) -> dict[str, float]:
-        """Write all variables of this rank. Returns the figures of this rank that only the way itself can measure."""
+        """Write all variables of this rank. Returns figures of this rank that only the way itself can measure."""
 
     def read(self, memory: Memory) -> dict[str, float]:
-        """Read all variables of this rank. Returns the figures of this rank that only the way itself can measure."""
+        """Read all variables of this rank. Returns figures of this rank that only the way itself can measure."""
 
     def close(self) -> None:
         """Close the file."""
@@ -164,8 +164,8 @@ MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, 
 
 
 def implementation_of_open_mpi(chosen: str) -> str:
-    """Return the name of Open MPI's implementation of MPI-IO, from the user's choice. An open file does not report this
-    name.
+    """Return the name of Open MPI's implementation of MPI-IO. `chosen` is the user's choice: an open file does not
+    report the name.
     """
     if not chosen:
         return "MPI-IO that Open MPI prefers"

@@ -97,9 +97,9 @@ block."""
 
 
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
-    """Return the width of the fringe divided by the width of the block, along z and along y: r bt / bz and r bt / by.
-    Here r is the radius, a pass has `bt` steps, and a block has `bz` planes and `by` rows. The ratio is 0 for an axis
-    that is not divided."""
+    """Return two ratios, for z and for y: the width of the fringe divided by the width of the block. The ratios are r
+    bt / bz and r bt / by. Here r is the radius, a pass has `bt` steps, and a block has `bz` planes and `by` rows. The
+    ratio is 0 for an axis that is not divided."""
     beside_y = problem.radius_y * sizes.levels / sizes.block_y if 0 < sizes.block_y < problem.shape[1] else 0.0
     beside_z = problem.skew_z * sizes.levels / sizes.block_z if 0 < sizes.block_z < problem.planes else 0.0
     return beside_z, beside_y
@@ -108,7 +108,7 @@ def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
 def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
     """Return three estimates: the exposed bytes, the number of slabs, and the number of transfers. Exposed bytes are
     read before the first update of each block, or written after the last update of the block. Each of these two
-    transfers moves about one slab of planes."""
+    transfers moves approximately one slab of planes."""
     rows, planes = sizes.block_y or problem.shape[1], sizes.block_z or problem.planes
     blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
     frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)
@@ -150,5 +150,5 @@ def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: 
     if not (largest := largest_within(bytes_of, problem.planes, budget_bytes)):
         return 0
     equal = _share(problem.planes, -(-problem.planes // largest)) or problem.planes
-    # Equal blocks may need more memory than blocks of `largest` planes, because the last block may have more planes.
+    # Equal blocks can need more memory than blocks of `largest` planes, because the last block can have more planes.
     return equal if bytes_of(equal) <= budget_bytes else largest

@@ -23,8 +23,8 @@ and `target` are the same array.
 
 Along z and along y, a block consists of a fringe and a body. The parts of a block get their values as follows:
 
-    `fringe in y`        The values are copied from the previous block (`Carry`). Only the variant `full` reads them
-                         from disk.
+    `fringe in y`        The values are copied from the previous block (`Carry`). Only the variant `full` reads these
+                         values from disk.
     `fringe in z only`   Values of levels of both parities are read.
     `body`               Level 0 is read. The variants `full` and `3y` also read the body from the array `other`,
                          although no update needs these values. The variant `5y` does not read this array.
@@ -190,7 +190,7 @@ def _variant(name: Variant) -> Scheme:
         lambda problem, sizes: volume(name, problem, sizes),
         blocked.SIZES,
         single=True,
-        # Unfinished levels have no checksums, because a Read may read only some of the cells that a Write has written.
+        # Unfinished levels have no checksums, because a Read can read only some of the cells that a Write has written.
         checks_all=False,
     )
 

@@ -25,8 +25,8 @@ shape that the array has in the file."""
 
 @dataclass(frozen=True)
 class Format:
-    """A file format. The names of its files end in one of `suffixes`. `form` shows users how to write the name of a
-    file, with NAME if a file can hold several arrays."""
+    """A file format. Each name of a file of this format ends in one of `suffixes`. `form` shows users how to write the
+    name of a file, with NAME if a file can hold several arrays."""
 
     form: str
     suffixes: tuple[str, ...]
@@ -66,8 +66,8 @@ def open_file(text: str, cache_bytes: int) -> InputArray:
 
 
 def names_array(text: str) -> bool:
-    """Return True if a text names an array in an existing file, such as model.nc:vp, or a file without a header, such
-    as raw:vp.bin:float32:401,1601."""
+    """Return True if the text has one of two forms: an array in an existing file, such as model.nc:vp, or a file
+    without a header, such as raw:vp.bin:float32:401,1601."""
     path, variable = _split_variable(text)
     return text.startswith(binary.RAW) or (variable != "" and is_there(path))
 
@@ -87,7 +87,8 @@ def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
 
     `axes` contains the letters of the axes of `values`, slowest first, such as "xz" for an array of shape (nx, nz). If
     `axes` is "", the names of the axes in the file or object are used. Axes without names keep their order. Raises
-    InputError for a function or a single number, and if `axes` does not name each axis of `values` once."""
+    InputError if `values` is a function or a single number. Also raises InputError if `axes` does not name each axis of
+    `values` once."""
     array = open_as_stored(values, cache_bytes)
     return arrange(array, array.axes if isinstance(axes, str) and not axes else axes, cache_bytes)
 

@@ -176,7 +176,7 @@ def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the array `variable` of an .npz archive, or its only array if `variable` is ""."""
+    """Return the array `variable` of an .npz archive. If `variable` is "", return the only array of the archive."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = sorted(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
@@ -193,8 +193,8 @@ def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
-    """Return `variable`, or the only name in `names` if `variable` is "". Raises InputError if `variable` is not in
-    `names`. Also raises InputError if `variable` is "" and the number of names is not 1. The message lists the
+    """Return `variable`. If `variable` is "", return the only name in `names`. Raises InputError if `variable` is not
+    in `names`. Also raises InputError if `variable` is "" and the number of names is not 1. The message lists the
     names."""
     there = f"there are: {', '.join(names) or 'none'}"
     if variable and variable not in names:
@@ -213,7 +213,7 @@ def _packed_array(file: PackedFile, packed_bytes: int, cache_bytes: int) -> Inpu
     finally:
         file.close()
     unpacked_bytes = start + math.prod(shape) * dtype.itemsize
-    # A gzip file may have huge padding after the data, and the gzip module would read all of this padding.
+    # A gzip file can have huge padding after the data, and the gzip module would read all of this padding.
     if packed_bytes > 2 * unpacked_bytes + MAX_PADDING_BYTES:
         raise InputError(f"{file.name} has {packed_bytes} bytes, but holds {unpacked_bytes} unpacked; it is damaged")
     return array_in_file(file.name, file, start, shape, dtype, fortran, cache_bytes)
@@ -232,7 +232,7 @@ def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.d
 
 
 def _header_bytes(file: BinaryIO) -> bytes:
-    """Read and return the header. Nothing after the header is read, because a small packed file may contain an endless
+    """Read and return the header. Nothing after the header is read, because a small packed file can contain an endless
     amount of data."""
     begin = file.read(12)
     short = begin[6:7] == b"\1"  # in version 1 of the format, the length has two bytes; in version 2, four

@@ -5,10 +5,10 @@ read when they are needed: through Dask, from the file, or from memory.
 
 In SEG-Y, traces are columns of the grid. The samples of a trace, in depth or time, lie along z. A volume is (samples,
 inlines, crosslines) = (z, y, x). A section is (samples, traces) = (z, x), with traces in the order of the file. Format:
-SEG-Y rev 1, Society of Exploration Geophysicists 2002. Inline and crossline numbers are at bytes 189 and 193 of the
-trace headers, as in that standard.
+SEG-Y rev 1, Society of Exploration Geophysicists 2002. In this standard, inline and crossline numbers are at bytes 189
+and 193 of the trace headers.
 
-Zarr arrays may have version 2 or 3 and any chunks. The directory of a run is also a Zarr group.
+Zarr arrays can have version 2 or 3 and any chunks. The directory of a run is also a Zarr group.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def is_xarray(values: object) -> bool:
 
 
 def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_bytes: int) -> InputArray:
-    """Return the input array for a DataArray, or for the only variable of a Dataset, with the letters of axes z, y and
-    x."""
+    """Return the input array for a DataArray, or for the only variable of a Dataset. The result has the names of the
+    axes if these names are z, y and x."""
     import xarray
 
     if isinstance(values, xarray.Dataset):
@@ -121,9 +121,9 @@ def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_byte
 
 
 def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: str) -> xarray.DataArray:
-    """Return the variable `wanted`, or the only variable that has axes if `wanted` is "". Raises InputError if `wanted`
-    is the name of no variable. Also raises InputError if `wanted` is "" and the number of variables with axes is not 1.
-    The message lists the variables."""
+    """Return the variable `wanted`. If `wanted` is "", return the only variable that has axes. Raises InputError if
+    `wanted` is the name of no variable. Also raises InputError if `wanted` is "" and the number of variables with axes
+    is not 1. The message lists the variables."""
     several = sorted(str(key) for key, variable in dataset.data_vars.items() if variable.ndim > 0)
     there = f"there are: {', '.join(several) or 'none'}"
     if wanted and wanted not in dataset.variables:
@@ -156,9 +156,9 @@ class _LazyVariable:
 
 
 def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the section or the volume in a SEG-Y file. A plane of the grid has one sample of every trace, so the whole
-    file is read about (file size / `cache_bytes`) times. Raises InputError if the file is not a SEG-Y file, is cut
-    short, or has unstacked traces."""
+    """Return the section or the volume in a SEG-Y file. A plane of the grid has one sample of every trace. Therefore
+    the whole file is read several times: approximately (file size / `cache_bytes`) times. Raises InputError if the file
+    is not a SEG-Y file, is cut short, or has unstacked traces."""
     try:
         import segyio
     except ImportError:
@@ -211,8 +211,9 @@ class _Traces:
 
 
 def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the Zarr array at `path`. If `path` is a Zarr group, return its array `variable`, or its only array if
-    `variable` is "". The directory of a run is also a Zarr group. Its arrays have the values of the current state."""
+    """Return the Zarr array at `path`. If `path` is a Zarr group, return its array `variable`. If `variable` is "",
+    return the only array of the group. The directory of a run is also a Zarr group. Its arrays have the values of the
+    current state."""
     try:
         import zarr
     except ImportError:

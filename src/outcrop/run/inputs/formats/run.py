@@ -1,7 +1,7 @@
 """The committed values of another run as initial values: run.oc, run.oc/u or run.oc:u.
 
-Each plane is read with its checksum and its seal, as `sim["u"][...]` does. All planes come from one generation: if
-another process takes steps of that run in the meantime, reading ends with an error.
+Each plane is read with its checksum and its seal, as `sim["u"][...]` does. All planes come from one generation. If
+another process commits a new generation in the meantime, reading ends with an error.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def arrays_at(path: Path) -> list[str]:
 
 def open_run_array(path: Path, name: str) -> InputArray:
     """Return the input array for the committed values of one array of a run. Without a name, the run must have only one
-    array. Raises InputError for other names, StorageError if files are missing, and later CorruptionError for damaged
-    planes."""
+    array. Raises InputError for other names, and StorageError if files are missing. Reading the result raises
+    CorruptionError for damaged planes."""
     storage = RunFolder(path)
     state = State(storage, storage.read())
     state.check()
@@ -59,8 +59,8 @@ def open_run_array(path: Path, name: str) -> InputArray:
 
 
 def from_view(name: str, view: PlanesView) -> InputArray:
-    """Return the input array for a view of a run, such as `sim["u"]`. If the generation of the run changes while planes
-    are read from the first to the last, `planes` raises InputError."""
+    """Return the input array for a view of a run, such as `sim["u"]`. All planes must come from one generation of the
+    run: `planes` raises InputError if the generation has changed since plane 0 was read."""
     state = getattr(view, "_state", None)
     generations: set[int] = set()
 
