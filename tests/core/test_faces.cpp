@@ -27,6 +27,8 @@ struct Linked {
   Faces faces{{nullptr, &own}, pump, 1000};
 
   std::span<std::byte> rows(std::size_t first, std::size_t count) { return std::span(memory).subspan(first, count); }
+  Ticket send(std::span<std::byte> rows) { return faces.send(1, std::vector{Faces::Job{rows}}); }
+  Ticket receive(std::span<std::byte> rows) { return faces.receive(1, std::vector{Faces::Job{rows}}); }
 };
 
 std::vector<std::byte> message(std::size_t length, unsigned value) {
@@ -41,7 +43,7 @@ TEST(Faces, MessagesMayBeReceivedIntoTheSameRows) {
   Ticket last = no_ticket;
   for (unsigned i = 0; i < 150; ++i) {
     sent.push_back(message(3000, i));
-    last = one.faces.receive(1, one.rows(1000 * (i % 40), 3000), no_ticket);
+    last = one.receive(one.rows(1000 * (i % 40), 3000));
   }
   // the first job waits for its message, so all other jobs are in the queue before the first job is finished
   for (const std::vector<std::byte> &bytes : sent) one.other.send(bytes);
@@ -50,17 +52,39 @@ TEST(Faces, MessagesMayBeReceivedIntoTheSameRows) {
   for (unsigned i = 120; i < 150; ++i) EXPECT_EQ(one.memory[1000 * (i % 40)], static_cast<std::byte>(i)) << i;
 }
 
+// More jobs are handed over than the queue can hold. The jobs must be transferred in order, and have consecutive numbers.
+TEST(Faces, ManyJobsCanBeHandedOverTogether) {
+  Linked one;
+  Faces small({nullptr, &one.own}, one.pump, 4);
+  std::vector<Faces::Job> jobs;
+  for (std::size_t i = 0; i < 50; ++i) jobs.push_back({one.rows(100 * i, 100)});
+  std::thread other([&] {
+    for (unsigned i = 0; i < 50; ++i) one.other.send(message(100, i));
+  });
+  const Ticket first = small.receive(1, jobs);
+  for (std::size_t i = 0; i < 50; ++i) {
+    small.wait_until_received(1, first + i);
+    EXPECT_EQ(one.memory[100 * i + 99], static_cast<std::byte>(i)) << i;
+  }
+  other.join();
+  const std::vector<Faces::Job> one_more{{one.rows(0, 100)}};
+  EXPECT_EQ(small.send(1, one_more), first) << "jobs of the two directions are counted separately";
+  EXPECT_EQ(small.send(1, one_more), first + 1);
+  std::vector<std::byte> bytes(100);
+  for (int i = 0; i < 2; ++i) one.other.receive(bytes);
+}
+
 // A job is finished when its message is transferred, even if later jobs of its batch are not finished.
 TEST(Faces, JobsDoNotWaitForLaterJobs) {
   Linked one;
   std::vector<Ticket> received, sent;
-  for (std::size_t i = 0; i < 10; ++i) received.push_back(one.faces.receive(1, one.rows(100 * i, 100), no_ticket));
+  for (std::size_t i = 0; i < 10; ++i) received.push_back(one.receive(one.rows(100 * i, 100)));
   for (unsigned i = 0; i < 10; ++i) {
     one.other.send(message(100, i));
     one.faces.wait_until_received(1, received[i]);
     EXPECT_EQ(one.memory[100 * i], static_cast<std::byte>(i));
   }
-  for (std::size_t i = 0; i < 100; ++i) sent.push_back(one.faces.send(1, one.rows(0, 100'000), no_ticket));
+  for (std::size_t i = 0; i < 100; ++i) sent.push_back(one.send(one.rows(0, 100'000)));
   std::vector<std::byte> bytes(100'000);
   for (std::size_t i = 0; i < 90; ++i) {
     one.other.receive(bytes);
@@ -72,7 +96,7 @@ TEST(Faces, JobsDoNotWaitForLaterJobs) {
 TEST(Faces, AllJobsOfABatchEndWhenTheNeighbourGoes) {
   Linked one;
   std::vector<Ticket> tickets;
-  for (std::size_t i = 0; i < 50; ++i) tickets.push_back(one.faces.receive(1, one.rows(100 * i, 100), no_ticket));
+  for (std::size_t i = 0; i < 50; ++i) tickets.push_back(one.receive(one.rows(100 * i, 100)));
   for (unsigned i = 0; i < 20; ++i) one.other.send(message(100, i));
   one.faces.wait_until_received(1, tickets[19]);
   one.other.cancel();
@@ -86,8 +110,8 @@ TEST(Faces, AllJobsOfABatchEndWhenTheNeighbourGoes) {
 TEST(Faces, OtherRowsOfASlotDoNotWait) {
   Linked one;
   SlotFaces slot;
-  slot.add_received(1, 0, 10, one.faces.receive(1, one.rows(0, 100), no_ticket));
-  slot.add_received(1, 20, 30, one.faces.receive(1, one.rows(200, 100), no_ticket));
+  slot.add_received(1, 0, 10, one.receive(one.rows(0, 100)));
+  slot.add_received(1, 20, 30, one.receive(one.rows(200, 100)));
   slot.wait_until_received(one.faces, 10, 20);  // must return without waiting: the job cannot finish now
   slot.wait_until_sent(one.faces, 0, 30);
   one.other.send(message(100, 7));

@@ -48,17 +48,21 @@ void Faces::stop() {
   }
 }
 
-Ticket Faces::submit(std::size_t direction, std::size_t side, std::span<std::byte> rows, Ticket after) {
+Ticket Faces::submit(std::size_t direction, std::size_t side, std::span<const Job> jobs) {
   Lane *const lane = lane_of_[direction][side];
   if (lane == nullptr) throw InputError("the plan has faces on side ", side, ", where the rank has no neighbour");
   std::unique_lock lock(mutex_);
-  finished_.wait(lock, [&] { return stopped() || lane->jobs.count() < lane->jobs.size(); });
-  throw_if_stopped();
-  lane->jobs.push(Job{rows, after});
-  const Ticket ticket = ++lane->submitted;
+  const Ticket first = lane->submitted + 1;
+  for (const Job &job : jobs) {
+    if (lane->jobs.count() == lane->jobs.size()) lane->work.notify_one();
+    finished_.wait(lock, [&] { return stopped() || lane->jobs.count() < lane->jobs.size(); });
+    throw_if_stopped();
+    lane->jobs.push(job);
+    ++lane->submitted;
+  }
   lock.unlock();
   lane->work.notify_one();
-  return ticket;
+  return first;
 }
 
 void Faces::wait(std::size_t direction, std::size_t side, Ticket ticket) {

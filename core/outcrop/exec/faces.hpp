@@ -24,6 +24,7 @@
 // waits for a job throws the first failure.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -57,13 +58,19 @@ class Faces {
   /// Ends the threads. If some jobs are not finished, the destructor first cancels the links.
   ~Faces();
 
-  /// send() and receive() add a job to a queue. The job begins only after the request `after` of the pump is complete.
-  /// The memory of the rows must stay valid until the job is finished or this object is destroyed. send() and receive()
-  /// return the number of the job. The numbers of each side and direction are counted separately. If an earlier job has
-  /// failed, send() and receive() throw the first failure. After cancel(), they throw Cancelled. They throw InputError
-  /// if the rank has no neighbour on this side.
-  Ticket send(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(0, side, rows, after); }
-  Ticket receive(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(1, side, rows, after); }
+  /// The rows of a message. The job begins only after the request `after` of the pump is complete. The memory of the
+  /// rows must stay valid until the job is finished or the Faces object is destroyed.
+  struct Job {
+    std::span<std::byte> rows;
+    Ticket after = no_ticket;
+  };
+
+  /// send() and receive() add jobs to a queue, and return the number of the first of these jobs. The other jobs have the
+  /// next numbers. The numbers of each side and direction are counted separately. If an earlier job has failed, send()
+  /// and receive() throw the first failure. After cancel(), they throw Cancelled. They throw InputError if the rank has
+  /// no neighbour on this side.
+  Ticket send(std::size_t side, std::span<const Job> jobs) { return submit(0, side, jobs); }
+  Ticket receive(std::size_t side, std::span<const Job> jobs) { return submit(1, side, jobs); }
 
   /// wait_until_sent() and wait_until_received() wait until a job is finished. For the ticket `no_ticket`, they return
   /// immediately.
@@ -81,10 +88,6 @@ class Faces {
   std::uint64_t bytes_received() const { return bytes_[1]; }
 
  private:
-  struct Job {
-    std::span<std::byte> rows;
-    Ticket after = no_ticket;
-  };
   // The jobs of one link in one direction. In direction 0 the rank sends rows, and in direction 1 it receives rows.
   struct Lane {
     Lane(Link &link_, std::size_t direction_, std::size_t capacity)
@@ -98,7 +101,7 @@ class Faces {
     std::thread thread;
   };
 
-  Ticket submit(std::size_t direction, std::size_t side, std::span<std::byte> rows, Ticket after);
+  Ticket submit(std::size_t direction, std::size_t side, std::span<const Job> jobs);
   void wait(std::size_t direction, std::size_t side, Ticket ticket);
   void loop(Lane &lane);
   std::size_t gather(const Lane &lane, std::span<std::span<std::byte>> batch) const;
@@ -134,6 +137,11 @@ class SlotFaces {
   /// Waits until all jobs of this slot are finished.
   void wait(Faces &faces);
 
+  /// These functions return false if it is certain that the wait of the same rows returns immediately.
+  bool may_wait_until_sent(long y0, long y1) const { return transfers(sending_, y0, y1); }
+  bool may_wait_until_received(long y0, long y1) const { return transfers(receiving_, y0, y1); }
+  bool may_wait() const { return !sending_.empty() || !receiving_.empty(); }
+
   /// Removes all jobs of this slot from the list. All jobs of the slot must be finished before the call.
   void clear() {
     sending_.clear();
@@ -147,6 +155,9 @@ class SlotFaces {
     Ticket ticket;
   };
 
+  static bool transfers(const std::vector<Rows> &jobs, long y0, long y1) {
+    return std::ranges::any_of(jobs, [&](const Rows &job) { return job.y0 < y1 && y0 < job.y1; });
+  }
   template <typename Wait>
   static void wait_for(std::vector<Rows> &jobs, long y0, long y1, const Wait &wait);
 

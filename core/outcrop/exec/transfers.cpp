@@ -202,19 +202,34 @@ void Transfers::transfer_faces(bool send, const std::vector<ArrayRing> &pairs, l
   if (faces_ == nullptr || side >= side_count) throw InputError("the plan has faces, but the rank has no neighbours");
   assert(intersection(rows, window_.frame()) == rows && rows.columns() == window_.frame().columns());
   const std::size_t bytes = static_cast<std::size_t>(rows.rows()) * window_.pitch_bytes();
+  // Several jobs are handed over together, because each call can wake the thread of the link. The jobs are handed over
+  // before this thread waits: the neighbour may need them to finish the job for which this thread waits.
+  std::array<Faces::Job, Link::max_batch> jobs;
+  std::array<SlotFaces *, Link::max_batch> slots{};
+  std::size_t count = 0;
+  const auto hand_over = [&] {
+    if (count == 0) return;
+    const std::span together(jobs.data(), count);
+    Ticket ticket = send ? faces_->send(side, together) : faces_->receive(side, together);
+    for (std::size_t i = 0; i < count; ++i, ++ticket)
+      send ? slots[i]->add_sent(side, rows.y0, rows.y1, ticket)
+           : slots[i]->add_received(side, rows.y0, rows.y1, ticket);
+    count = 0;
+  };
   for (long z = z0; z < z1; ++z)
     for (const ArrayRing &pair : pairs) {
-      begin_plane(pair.ring, z);
       SlotState &state = slot(pair.ring, z);
-      const std::span face{window_.cell(pair.ring, z, rows.y0, rows.x0), bytes};
-      if (send) {
-        state.faces.wait_until_received(*faces_, rows.y0, rows.y1);
-        state.faces.add_sent(side, rows.y0, rows.y1, faces_->send(side, face, state.reading));
-      } else {
-        state.faces.wait_until_sent(*faces_, rows.y0, rows.y1);
-        state.faces.add_received(side, rows.y0, rows.y1, faces_->receive(side, face, last_use(state)));
-      }
+      SlotFaces &faces = state.faces;
+      const bool may_wait = holds(state, pair.ring, z) ? send ? faces.may_wait_until_received(rows.y0, rows.y1)
+                                                              : faces.may_wait_until_sent(rows.y0, rows.y1)
+                                                       : faces.may_wait();
+      if (may_wait || count == jobs.size()) hand_over();
+      begin_plane(pair.ring, z);
+      send ? faces.wait_until_received(*faces_, rows.y0, rows.y1) : faces.wait_until_sent(*faces_, rows.y0, rows.y1);
+      jobs[count] = {{window_.cell(pair.ring, z, rows.y0, rows.x0), bytes}, send ? state.reading : last_use(state)};
+      slots[count++] = &faces;
     }
+  hand_over();
 }
 
 Request Transfers::request(const ArrayRing &pair, long z, const Rectangle &cells) const {
