@@ -189,14 +189,19 @@ Part Traverse::part_of(const Tile &tile, const UpdateRegion &region, long down, 
 void Traverse::list_rows_ahead(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end,
                                long end) const {
   constexpr long far = UpdateRegion::far;
-  rows_ahead.used.assign(window_.rings(), {far, -far});
+  RowsAhead &ahead = rows_ahead;  // each use of the name of a thread_local object takes time
+  ahead.used.assign(window_.rings(), {far, -far});
   const auto add = [&](std::size_t ring, long z, long y0, long y1) {
     const Rectangle rows{std::max(y0, window_.begin_row()), std::min(y1, window_.end_row()), 0, 1};
-    for (const Rectangle &part : unfolded(grid_, rows))
-      for (long y = part.y0; y < part.y1; ++y) rows_ahead.rows.push_back(window_.cell(ring, z, y, 0));
+    if (rows.empty()) return;  // most rows are not new
+    for (const Rectangle &part : unfolded(grid_, rows)) {
+      if (part.empty()) continue;
+      const std::byte *row = window_.cell(ring, z, part.y0, 0);
+      for (long y = part.y0; y < part.y1; ++y, row += window_.pitch_bytes()) ahead.rows.push_back(row);
+    }
   };
   const auto add_new = [&](std::size_t ring, long z0, long z1, long y0, long y1) {
-    auto &[low, high] = rows_ahead.used[ring];
+    auto &[low, high] = ahead.used[ring];
     const bool is_unused = low > high;
     for (long z = z0; z < z1; ++z) {
       add(ring, z, y0, std::min(low, y1));
@@ -206,7 +211,7 @@ void Traverse::list_rows_ahead(const Tile &tile, const UpdateRegion &region, lon
     high = std::max(high, y1);
   };
   for (long level = tile.level_first; level <= tile.level_last; ++level) {
-    rows_ahead.loops += loops_of(part_of(tile, region, down, zeta, zeta_end, level), tiling_.rows_at_once);
+    ahead.loops += loops_of(part_of(tile, region, down, zeta, zeta_end, level), tiling_.rows_at_once);
     const auto [z0, z1, cells] = part_of(tile, region, down, zeta_end, std::min(zeta_end + tiling_.planes, end), level);
     if (z0 >= z1 || cells.empty()) continue;
     const StageCall &stage = stages_.at(level);
