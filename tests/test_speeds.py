@@ -57,6 +57,8 @@ def test_a_report_names_a_speed_that_differs(report: Report) -> None:
     slow = replace(report, seconds=30.0, seconds_read_wait=20.0)
     assert "note: the disk has limited this run to 30.0 s, predicted 6.000 s" in str(slow)
     assert "note: updates" not in str(slow)
+    guess = replace(report.predicted, seconds=40.0, seconds_read=38.0, seconds_write=38.0)
+    assert "note: the disk was faster than predicted: this run took 10.0 s" in str(replace(report, predicted=guess))
     for quiet in (
         replace(report, seconds_update=10.0),
         replace(report, seconds_update=1.9, seconds=1.9),
@@ -91,6 +93,25 @@ def test_the_speed_of_a_disk_is_kept_for_its_directory(report: Report, setup: Se
     after = measure.device(places, "auto", False, problem)
     assert after.read_bytes_per_second == pytest.approx(0.5e9) and after.mixed_bytes_per_second == pytest.approx(3.75e8)
     assert after.seconds_flush == before.seconds_flush
+
+
+def test_a_wrong_speed_of_a_disk_is_forgotten(report: Report, setup: Setup, tmp_path: Path) -> None:
+    """Checks that the factor of a disk grows again after a run that was expected to wait, but did not wait. Slow
+    updates do not change the factor of the disk. The factor stays within the limits that the two estimates allow."""
+    key = measure.factor_key([tmp_path], "auto")
+    measure.keep_factor(key, 0.2)
+    guess = replace(report.predicted, seconds=30.0, seconds_read=30.0, seconds_write=30.0)
+    speeds.keep_speeds(replace(report, predicted=guess), prepared(), setup)
+    assert measure.factor_of(key) == pytest.approx(0.6)
+    # The run waits as predicted. Only its updates take longer.
+    guess = replace(report.predicted, seconds=14.0)
+    slow = replace(report, predicted=guess, seconds=23.0, seconds_update=18.0, seconds_read_wait=4.8)
+    speeds.keep_speeds(slow, prepared(), setup)
+    assert measure.factor_of(key) == pytest.approx(0.6)
+    # The run waits 3 s longer than predicted, and its transfers would take 6 s.
+    waits = replace(report, seconds=14.0, seconds_read_wait=3.8)
+    speeds.keep_speeds(waits, prepared(), setup)
+    assert measure.factor_of(key) == pytest.approx(0.4)
 
 
 def test_a_factor_is_bounded_and_expires(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

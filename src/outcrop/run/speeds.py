@@ -22,6 +22,8 @@ DIFFERS = 1.25
 """The report names a time if it is more than DIFFERS times the predicted time, or less than 1 / DIFFERS of it."""
 WAITING = 0.2
 """A run is limited by its disk if the run waits for transfers during at least this share of its time."""
+MOST = 0.5
+"""If a run waits for transfers during at least this share of its time, updates do not change its time."""
 
 
 def updates_ratio(report: Report) -> float | None:
@@ -34,16 +36,32 @@ def updates_ratio(report: Report) -> float | None:
 
 
 def storage_ratio(report: Report) -> float | None:
-    """If the run was limited by its disk, return the measured time of the run, divided by the predicted time of the
-    transfers. Return None for other runs, for short runs, and for runs through the page cache. Also return None if the
-    speed of the disk was assumed."""
-    guess = report.predicted
-    waits = report.seconds_read_wait + report.seconds_write_wait
-    if "storage" in guess.assumed or not report.direct_io or report.seconds < LONG_SECONDS:
+    """Return the measured time of the transfers, divided by their predicted time. Return None if the run shows nothing
+    about its disk: if the disk neither limited the run nor should have limited it, if the run was short or used the
+    page cache, or if the speed of the disk was assumed.
+
+    A run that waits most of its time is as fast as its disk. In other runs, only a part of the transfers can be seen,
+    because the others happen during updates. Then there are two estimates. The whole time of the run also contains
+    slow updates. The additional waits do not contain the transfers during updates. The estimate that is closer to 1 is
+    returned. If one estimate is above 1 and the other below 1, the run shows nothing about its disk."""
+    guess, waits = report.predicted, _waits(report)
+    transfers = max(guess.seconds_read, guess.seconds_write)
+    if "storage" in guess.assumed or not report.direct_io or report.seconds < LONG_SECONDS or not transfers:
         return None
-    is_limited = guess.seconds > (1 + WAITING) * guess.seconds_update
-    expected = guess.seconds if is_limited else max(guess.seconds_read, guess.seconds_write)
-    return report.seconds / expected if waits >= WAITING * report.seconds and expected else None
+    was_expected = guess.seconds > (1 + WAITING) * guess.seconds_update
+    if waits < WAITING * report.seconds and not was_expected:
+        return None
+    whole = report.seconds / (guess.seconds if was_expected else transfers)
+    if waits >= MOST * report.seconds:
+        return whole
+    by_waits = 1 + (waits - (guess.seconds - guess.seconds_update)) / transfers
+    if (whole < 1) != (by_waits < 1):
+        return None
+    return max(whole, by_waits) if whole < 1 else min(whole, by_waits)
+
+
+def _waits(report: Report) -> float:
+    return report.seconds_read_wait + report.seconds_write_wait
 
 
 def remarks(report: Report) -> Iterator[str]:
@@ -58,11 +76,17 @@ def remarks(report: Report) -> Iterator[str]:
         )
     ratio = storage_ratio(report)
     if ratio and not 1 / DIFFERS <= ratio <= DIFFERS:
-        yield (
-            f"note: the disk has limited this run to {format_seconds(report.seconds)}, predicted "
-            f"{format_seconds(report.seconds / ratio)}; other programs use the disk now, or have used it when its "
-            "speed was measured"
-        )
+        whole, expected = format_seconds(report.seconds), format_seconds(report.seconds / ratio)
+        if _waits(report) >= WAITING * report.seconds:
+            yield (
+                f"note: the disk has limited this run to {whole}, predicted {expected}; other programs use the disk "
+                "now, or have used it when its speed was measured"
+            )
+        else:
+            yield (
+                f"note: the disk was faster than predicted: this run took {whole}, predicted {expected}; other "
+                "programs have used the disk when its speed was measured"
+            )
 
 
 def keep_speeds(report: Report, prepared: Prepared, setup: Setup) -> None:
