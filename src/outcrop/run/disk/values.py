@@ -401,7 +401,8 @@ def split_index(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, 
     parts += [slice(None)] * (ndim - len(parts))
     whole = [part if isinstance(part, slice) else _whole_number(part) for part in parts]
     if len(whole) != ndim:
-        raise IndexError(f"a field has {axes_text(ndim)} here, not {len(whole)}")
+        have = f"a field has {axes_text(ndim)}" if ndim <= 3 else "snapshots have four axes (times, nz, ny, nx)"
+        raise IndexError(f"{have} here, not {len(whole)}")
     return whole[0], tuple(whole[1:])
 
 
