@@ -19,7 +19,7 @@ SIDES: tuple[Side, ...] = ("fixed", "mirror", "periodic")
 AXES = NAMES[3]
 _FIXED = ("fixed", "fixed")
 _MAX_TEXT = 200  # characters
-_ABSORBING = ("absorb", "abc", "pml", "cpml", "sponge", "damp", "open", "radiat", "transparent", "nonreflect", "outflow")
+_ABSORBING = ("absorb", "abc", "pml", "cpml", "sponge", "damp", "open", "radiat", "transparent", "nonreflect")
 """The beginnings of the words for sides that absorb waves. No boundary does this, so the message names the equations
 with absorbing layers."""
 
