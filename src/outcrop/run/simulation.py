@@ -343,8 +343,10 @@ class Simulation(Described):
         for known in self._prepared:
             if (known.problem.steps, known.problem.phase) == (steps, phase):
                 return known
-        prepared = self._prepare(steps, may_write=True)
-        prepared.require_legal()
+        # The lock tells other processes that the run is about to continue. Nothing is changed before the plan is legal.
+        with self._state.locked(check=False) if self._state else contextlib.nullcontext():
+            prepared = self._prepare(steps, may_write=True)
+            prepared.require_legal()
         self._prepared = [*self._prepared[-1:], prepared]
         return prepared
 

@@ -223,7 +223,8 @@ class SnapshotView:
         number or a slice. Raises IndexError if there is no such snapshot."""
         numbers = self._numbers()
         try:
-            return range(len(numbers))[index]
+            found: int | range = range(len(numbers))[index]
+            return found
         except IndexError:
             raise IndexError(self._missing(index, numbers)) from None
 
