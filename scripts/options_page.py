@@ -59,6 +59,9 @@ points = "places.npy"
 every = 50
 ```
 
+A [complete file of a seismic shot](../how-to/sources.md#run-a-shot-from-a-file-of-options) also sets the velocity, and
+has commands that draw the result.
+
 In Python, `oc.Simulation("heat7", (512, 1024, 1024), memory="256MiB")` takes the options as keywords.
 `oc.Simulation(oc.RunOptions(...))` takes the options as one object.
 """

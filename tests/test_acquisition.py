@@ -381,7 +381,8 @@ def run_only(
 
 
 def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
-    """Checks that sums are infinity or NaN if a field has such values. The minimum and the maximum ignore NaN."""
+    """Checks that sums are infinity or NaN if a field has such values. The minimum and the maximum ignore NaN, and are
+    NaN if there are no other values."""
     stencil, plan = small_plan("wavefront", levels=1, steps=1)
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     state["u"][0, 0, 0] = np.inf
@@ -390,6 +391,9 @@ def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
     state["u"][0, 0, 1] = np.nan
     (sums,) = run_only(tmp_path, stencil, plan, state, Acquisition(sums=(SumRequest(0, [1]),))).sums
     assert np.isnan(sums[0].sum) and sums[0].maximum == np.inf and 0 <= sums[0].minimum < 1
+    state["u"][:] = np.nan
+    (sums,) = run_only(tmp_path, stencil, plan, state, Acquisition(sums=(SumRequest(0, [1]),))).sums
+    assert np.isnan([sums[0].sum, sums[0].squares, sums[0].minimum, sums[0].maximum]).all()
 
 
 def test_nothing_asked_for_is_nothing_seen(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import zarr
 
 import outcrop as oc
 from outcrop.axes import grid_shape
+from outcrop.cli.main import call
 from outcrop.cli.options import join_sizes, parse_size
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid, boundary_text
@@ -189,6 +190,21 @@ def test_sides_that_cannot_be_are_refused(given: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         as_boundary(given)
     assert as_boundary("x = periodic, z = fixed : mirror") == as_boundary("x=periodic,z=fixed:mirror")
+
+
+def test_sides_that_should_absorb_name_the_sponge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that the message for an absorbing boundary names what absorbs waves, as the user writes it."""
+    where = tmp_path / "run.oc"
+    for given in ("absorbing", "PML", {"x": ("fixed", "damped")}):
+        with pytest.raises(InputError, match=r"use oc\.stencils\.acoustic\(sponge=True\), and assign .*sponge.* damp"):
+            oc.Simulation("acoustic8", (9, 9, 9), directory=where, boundary=given)  # type: ignore[arg-type]
+    words = ["run", "acoustic8_2d", "-n", "40", "40", "-t", "1", "-d", str(where), "--boundary"]
+    assert call([*words, "x=absorbing"]) == 2
+    error = capsys.readouterr().err
+    assert "whose name ends in _sponge, such as acoustic8_2d_sponge, with --init damp=FILE" in error
+    assert "damp" in str(oc.stencils.find_stencil("acoustic8_2d_sponge").fields)
+    assert call([*words, "x=miror"]) == 2 and "sponge" not in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_run_keeps_its_sides(tmp_path: Path) -> None:

@@ -461,6 +461,31 @@ def test_computed_fields_can_be_assigned(tmp_path: Path) -> None:
         third.run(3)
 
 
+def test_computed_fields_do_not_outlive_the_fields_that_they_come_from(tmp_path: Path) -> None:
+    """Checks a new value of a field after its function was computed from `.data`, but before the first step."""
+    grid = make_grid((20, 12), np.float64, 1.0)
+    u, theta = dv.TimeFunction(name="u", grid=grid, space_order=2), dv.Function(name="theta", grid=grid)
+    theta.data[:] = 0.5
+    heat = dv.Eq(u.forward, u + 0.1 * dv.cosh(theta) * u.laplace + 0.01 * theta)
+    sim = oc.Simulation(heat, dt=1.0, directory=tmp_path / "one.oc", memory="1MiB")
+    sim.fill()
+    assert sim["cosh_theta"][3, 3] == np.cosh(0.5)
+    sim["u"] = "gaussian"
+    assert sim["cosh_theta"][3, 3] == np.cosh(0.5), "only theta changes cosh(theta)"
+    sim["theta"] = 0.7
+    with pytest.raises(InputError, match="holds no values of cosh_theta yet"):
+        sim["cosh_theta"][3, 3]
+    with pytest.raises(InputError, match=r"cosh_theta, which has no values; assign sim\['cosh_theta'\]"):
+        sim.run(3)
+    sim["cosh_theta"] = np.cosh(0.7)
+    sim["theta"] = 0.7  # keeps values that the user has assigned
+    sim.run(3)
+    other = oc.Simulation(heat, dt=1.0, directory=tmp_path / "two.oc", memory="1MiB")
+    other.assign({"u": "gaussian", "theta": 0.7, "cosh_theta": np.cosh(0.7)})
+    other.run(3)
+    np.testing.assert_array_equal(sim["u"][...], other["u"][...])
+
+
 def test_functions_of_static_fields_follow_assigned_values(tmp_path: Path) -> None:
     """Checks functions that kernels compute, in cells and between cells. They are computed once from the values of the
     run. These values come from `.data` or from an assignment. The halo has other values."""

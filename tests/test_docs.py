@@ -3,6 +3,7 @@
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import outcrop as oc
 from outcrop.run.report import Report
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +55,26 @@ def test_examples_show_what_is_printed(example: Any) -> None:
     differ.
     """
     assert OUTPUTS["differences"](example) == []
+
+
+def test_the_shot_of_a_file_of_options_runs(tmp_path: Path) -> None:
+    """Checks that the complete TOML file of a shot runs with the files that the page writes, and that the pictures show
+    the direct wave and the reflection."""
+    page = ROOT / "docs" / "how-to" / "sources.md"
+    section = shown(page).partition("## Run a shot from a file of options")[2].partition("\n## ")[0]
+    (program,) = re.findall(r"^```python\n(.*?)^```", section, flags=re.M | re.S)
+    (options,) = re.findall(r"^```toml\n(.*?)^```", section, flags=re.M | re.S)
+    (tmp_path / "shot.toml").write_text(options)
+    commands = [line[2:].replace("outcrop", "-m outcrop", 1) for line in section.splitlines() if line.startswith("$ ")]
+    assert len(commands) == 3
+    for words in (["-c", "import numpy as np, outcrop as oc\n" + program], *map(shlex.split, commands)):
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    record = abs(oc.open(tmp_path / "shot2d.oc").traces["line"])
+    assert record.shape == (800, 88)
+    near = record[:, 24]  # the receiver at the source; the reflection arrives 0.54 s after the direct wave
+    assert near[:200].max() > 20 and near[250:500].max() < 0.02 and near[550:].max() > 0.1
+    assert {"record.png", "wave.png"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_an_example_that_shows_something_else_is_found(tmp_path: Path) -> None:

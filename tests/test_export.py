@@ -493,3 +493,18 @@ def test_the_command_says_what_it_has_written(
         view["u"][0]
     with h5py.File("b.h5") as copy:
         assert copy["u"][0].shape == (6, 7)
+
+
+def test_every_command_makes_the_missing_directories_of_its_file(known_runs: Any, tmp_path: Path) -> None:
+    """Checks that `export` and other commands make the directory of their file. Refused commands make none."""
+    run = str(known_runs(5, 6, 7).directory)
+    commands: list[list[str]] = [
+        ["export", run, "--netcdf", "a.nc"], ["export", run, "--hdf5", "a.h5"], ["export", run, "--vtk", "a.vti"],
+        ["export", run, "--zarr", "a.zarr"], ["plot", run, "-o", "a.png"], ["info", run, "--json", "a.json"],
+    ]  # fmt: skip
+    for number, words in enumerate(commands):
+        made = tmp_path / f"new{number}" / "folder" / words[-1]
+        assert call([*words[:-1], str(made), "--field", "none"]) == 2
+        assert not made.parents[1].exists()
+        assert call([*words[:-1], str(made)]) == 0
+        assert made.exists()

@@ -293,6 +293,42 @@ def test_coarse_snapshots_of_equal_parts_are_one_zarr_array(
         assert data["y"].values[-1] == 47.0
 
 
+def fills(group: RankGroup | None, where: Path, rows: int) -> Results:
+    """Begin a run of which only the first rows have values that are not NaN."""
+    sim = oc.Simulation("heat7", SHAPE, directory=where, comm=group, memory="8MiB", threads=1, norms=oc.Norms(1))
+    values = np.full(SHAPE, np.nan, "float32")
+    values[:, :rows] = 2
+    sim["u"] = values
+    sim.run(1, progress="none")
+    return results_of(sim)
+
+
+def steps_on(group: RankGroup | None, where: Path) -> Results:
+    sim = oc.open(where, comm=group)
+    sim.run(1, progress="none")
+    return results_of(sim)
+
+
+@pytest.mark.parametrize("rows", [0, 5])
+def test_norms_of_nan_are_nan(
+    rows: int, groups: Callable[[int], ThreadGroup], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks the norms if all values are NaN, and if only the first part has other values. The rows of norms also move
+    between runs of several ranks and of one process."""
+    alone, parts = tmp_path / "alone.oc", tmp_path / "parts"
+    whole = fills(None, alone, rows)
+    first = whole["norms u"][0]
+    assert np.isnan([first["sum"], first["squares"]]).all()
+    np.testing.assert_array_equal([first["min"], first["max"]], [2, 2] if rows else [np.nan, np.nan])
+    require_same(groups(3).call(fills, parts, rows), whole)
+    assert call(["watch", str(parts), "--once"]) == 0
+    text = capsys.readouterr().out
+    assert "L2 nan" in text and ("min nan, max nan" in text or rows)
+    whole = steps_on(None, alone)
+    require_same([steps_on(None, parts)], whole)  # one process gets the rows of the parts
+    require_same(groups(3).call(steps_on, parts), steps_on(None, alone))  # three ranks get the rows of one process
+
+
 def refuses(group: RankGroup, where: Path, coarsen: Any) -> str:
     with pytest.raises(InputError) as raised:
         oc.Simulation("heat7", SHAPE, directory=where, comm=group, memory="8MiB", snapshots=coarsen)

@@ -31,6 +31,7 @@ INDICES: list[Any] = [
     4, -1, np.s_[:], np.s_[3:9:2, ::-1], np.s_[..., 2], np.s_[1, 15:16], np.s_[:, 45, 3], np.s_[2, 3, 4],
     np.s_[::-3, 40:5:-7, ::2], np.s_[5:5], np.s_[:, 20:20], np.s_[2:4, 10:40, ::-1],
 ]  # fmt: skip
+OUTSIDE = "index 99 is outside the array: axis 0 has the cells 0 to 12"
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -76,9 +77,7 @@ def test_each_rank_reads_any_cells_of_the_whole_grid(tmp_path: Path, way: str) -
             assert np.shape(values) == VALUES[index].shape and values.dtype == VALUES.dtype
         np.testing.assert_array_equal(every, VALUES)
         assert wrong == (
-            ("IndexError", "range object index out of range", False)
-            if rank == 1
-            else ("InputError", "rank 1 reads u: range object index out of range", True)
+            ("IndexError", OUTSIDE, False) if rank == 1 else ("InputError", f"rank 1 reads u: {OUTSIDE}", True)
         )
 
 
@@ -138,6 +137,19 @@ def test_one_process_reads_any_cells_of_all_parts(parts: Path, data: st.DataObje
     """Checks slices with any steps against NumPy."""
     index = tuple(data.draw(st.one_of(st.slices(size), st.integers(-size, size - 1))) for size in SHAPE)
     np.testing.assert_array_equal(oc.open(parts)["u"][index], VALUES[index])
+
+
+def test_indices_outside_all_parts_give_the_message_of_one_process(parts: Path, tmp_path: Path) -> None:
+    """Checks indices outside the grid, too many indices, and a mask."""
+    alone, whole_grid = begin(None, tmp_path / "alone.oc")["u"], oc.open(parts)["u"]
+    for index in (99, -14, np.s_[0, -47], np.s_[:, 2, 9], np.s_[1, 2, 3, 4], np.ones(SHAPE, bool)):
+        with pytest.raises(IndexError) as expected:
+            alone[index]
+        with pytest.raises(IndexError) as found:
+            whole_grid[index]
+        assert str(found.value) == str(expected.value)
+    with pytest.raises(IndexError, match=OUTSIDE):
+        whole_grid[99]
 
 
 def test_one_process_reads_all_parts_until_it_takes_a_step(parts: Path) -> None:
@@ -270,7 +282,8 @@ def snapshots_of(group: RankGroup | None, where: Path) -> Any:
     sim.run(2, progress="none")
     view = sim.snapshots["box/u"]
     found = [np.array(sim.snapshots["u"][:]), *(np.array(view[index]) for index in IN_BOX)]
-    with pytest.raises(InputError if group and group.rank else IndexError):
+    wrong = InputError if group and group.rank else IndexError
+    with pytest.raises(wrong, match=r"index 9: .* has 3 snapshots of box/u"):
         view[9 if not group or group.rank == 0 else 0]
     return found, view.shape, view.steps.tolist()
 
@@ -288,6 +301,10 @@ def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFi
     sim = oc.open(where)
     for index, values in zip(IN_BOX, expected[1:], strict=True):
         np.testing.assert_array_equal(sim.snapshots["box/u"][index], values)
+    with pytest.raises(IndexError, match=r"index 9: .* has 3 snapshots of box/u"):
+        sim.snapshots["box/u"][9]
+    with pytest.raises(IndexError, match=r"snapshots have four axes \(times, nz, ny, nx\) here, not 5"):
+        sim.snapshots["box/u"][0, 0, 0, 0, 0]
     for size in (3, 2):
         if size == 2:
             assert ranks(2, opens, where) == [6] * 2

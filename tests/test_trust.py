@@ -338,3 +338,31 @@ def test_truncated_traces_are_no_corruption_of_planes(tmp_path: Path) -> None:
     swap_planes(where)
     with pytest.raises(CorruptionError, match="it is whole, but is not what was last written there"):
         oc.open(where)["u"][0]
+
+
+def test_repair_goes_on_after_missing_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that `--repair` mends everything else if shards and a record cannot be used, and says at the end what it
+    could not mend."""
+    where = tmp_path / "run.oc"
+    make_run(where, tmp_path / "more")
+    current = os.readlink(where / "u")
+    shutil.rmtree(where / current / "c/0")
+    (where / "v/c/0/0/0").unlink()
+    (where / "v/c/0/0/0").mkdir()
+    (where / "u").unlink()
+    (where / "zarr.json").write_text("{}")
+    (where / ".taps/norms-u").unlink()
+    os.mkfifo(where / ".taps/norms-u")
+    flip(".taps/trace-line")(where)
+    flip("v/c/1/0/0", -9)(where)  # the index of this shard
+    assert call(["verify", "--repair", str(where)]) == 2
+    out, error = capsys.readouterr()
+    for text in ("u does not lead to", "zarr.json is not what belongs there: mended", "norms-u", ": not repaired",
+                 "trace-line is damaged: checksum mismatch: kept as it is", f"{current}/c/0/0/0 cannot be used:",
+                 "v/c/0/0/0 is not a regular file"):  # fmt: skip
+        assert text in out
+    assert "3 files cannot be used, and 0 of " in error
+    assert error.endswith("; --repair cannot mend the files above: restore them from a copy\n")
+    assert os.readlink(where / "u") == current and (where / "zarr.json").stat().st_size > 100
+    assert call(["verify", str(where)]) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 3

@@ -1,10 +1,23 @@
-"""Check how the live page of `outcrop watch` fits into a terminal."""
+"""Check how the live page of `outcrop watch` fits into a terminal, and what the page in a browser says about slices.
+Also check the status of a run that continues."""
 
 from __future__ import annotations
 
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
 import pytest
 
+import outcrop as oc
 from outcrop.cli import watch as page_module
+from outcrop.cli.info import facts
+from outcrop.cli.main import call
+from outcrop.cli.watch_web import make_server
+from outcrop.errors import InterruptedRun
+from outcrop.run import engine
+from outcrop.run.watch import INTERRUPTED, PREPARING, Watcher
 
 
 @pytest.mark.parametrize("columns", [80, 40])
@@ -16,3 +29,74 @@ def test_a_narrow_terminal_shows_the_whole_command(columns: int) -> None:
     assert " ".join(" ".join(lines).split()) == " ".join(text.split())
     bar = "  progress  " + "#" * 100
     assert page_module._wrapped(bar, columns) == [bar]
+
+
+def test_the_browser_names_the_cell_of_the_grid(tmp_path: Path) -> None:
+    """Checks the text about slices of a field, of snapshots of a box, and of coarse snapshots."""
+    where, box = tmp_path / "run.oc", (slice(2, 10), slice(None), slice(4, 16))
+    kept = [oc.Snapshots(2, box=box, name="box"), oc.Snapshots(2, box=box, coarsen=4, name="coarse")]
+    sim = oc.Simulation("heat2", (14, 9, 20), directory=where, memory="1MiB", snapshots=kept)
+    sim["u"] = "random:1"
+    sim.run(4, progress="none")
+
+    server = make_server(page_module.Follower(Watcher(where).look), 1.0, 0)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}/slice.png?name="
+        for name, cut, text in (
+            ("u", "z=3", "u at step 4, z = 3: "),
+            ("snapshots%20box/u", "z=3", "snapshot of box/u at step 4, z = 5: "),
+            ("snapshots%20box/u", "x=0", "snapshot of box/u at step 4, x = 4: "),
+            ("snapshots%20coarse/u", "x=1", "snapshot of coarse/u at step 4, x = 9.5: "),
+        ):
+            with urllib.request.urlopen(f"{address}{name}&slice={cut}", timeout=30) as answer:
+                assert answer.headers["X-Outcrop-About"].startswith(text)
+        with pytest.raises(urllib.error.HTTPError) as error:
+            urllib.request.urlopen(f"{address}snapshots%20box/u&slice=z=8", timeout=30)
+        assert "z goes from 0 to 7, because --slice counts the cells of the box: index 0 is at z = 2" in (
+            error.value.read().decode()
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_run_that_continues_is_preparing_until_its_first_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks the status of an interrupted run while `resume` measures and plans, and before its first pass. Also checks
+    that a second command is refused during this time."""
+    where, run_pass, prepare = tmp_path / "run.oc", engine.Engine.run_pass, oc.Simulation._prepare
+    sim = oc.Simulation("heat2", (14, 9, 20), directory=where, memory="1MiB", sizes={"bt": 2})
+    sim["u"] = "random:1"
+
+    def stop(self: engine.Engine, index: int, *values: object) -> object:
+        if index == 2:
+            raise InterruptedRun("stopped")
+        return run_pass(self, index, *values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine.Engine, "run_pass", stop)
+    with pytest.raises(InterruptedRun):
+        sim.run(12, progress="none")
+    assert Watcher(where).look().status == INTERRUPTED and facts(where)["status"] == "unfinished"
+
+    seen = []
+
+    def look(self: oc.Simulation, steps: int, may_write: bool) -> object:
+        seen.append((Watcher(where).look().status, facts(where)["status"]))
+        assert call(["info", str(where)]) == 0 and "step 4 of 12, being prepared now" in capsys.readouterr().out
+        assert call(["resume", str(where), "--quiet"]) == 2 and "another process" in capsys.readouterr().err
+        return prepare(self, steps, may_write)
+
+    def first_pass(self: engine.Engine, *values: object) -> object:
+        seen.append((Watcher(where).look().status, facts(where)["status"]))
+        monkeypatch.setattr(engine.Engine, "run_pass", run_pass)
+        return run_pass(self, *values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(oc.Simulation, "_prepare", look)
+    monkeypatch.setattr(engine.Engine, "run_pass", first_pass)
+    assert call(["resume", str(where), "--quiet"]) == 0
+    assert seen == [(PREPARING, "preparing"), ("running", "running")]
+    assert facts(where)["status"] == "finished"

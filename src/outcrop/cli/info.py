@@ -101,11 +101,13 @@ def _status(run: Manifest, manifests: list[Manifest], is_in_use: bool, place: Pa
     """Return the status of the run, and the command that continues the run. Only an unfinished run has such a command;
     otherwise the command is None."""
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW, resume_command
+    from outcrop.run.pace import has_ended
 
     if any(one.phase == NEW for one in manifests):
         return "no values yet", None
     if is_in_use:
-        return "running", None
+        is_preparing = run.step < run.target_step and all(one.pace is None or has_ended(one.pace) for one in manifests)
+        return "preparing" if is_preparing else "running", None
     if run.phase == IN_FLIGHT:
         return "lost", None
     if run.step < run.target_step:
@@ -259,6 +261,7 @@ def _status_text(found: dict[str, Any]) -> str:
     step, of = f"step {found['step']}", f"step {found['step']} of {found['target_step']}"
     return {
         "no values yet": "no values yet",
+        "preparing": f"{of}, being prepared now",
         "running": f"{of}, being run now",
         "lost": f"lost: a pass in place was interrupted after {step}",
         "unfinished": f"{of}, unfinished: {found['resume_command']}",

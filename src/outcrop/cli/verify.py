@@ -35,7 +35,7 @@ def verify(
     from outcrop.run.replay import damaged_states
 
     if holds_parts(where):
-        _tell(where, _verify_parts(where, mend), quiet)
+        _tell(where, _verify_parts(where, mend), quiet, mend)
         return
     for line in repair(open_state(where, check=False)) if mend else ():
         print(line)
@@ -47,19 +47,22 @@ def verify(
     more = ""
     if state.manifest.states and states_checked:
         more = f", and so are {states_checked} of the states of {state.manifest.states.run} that it will read"
-    _tell(where, found, quiet, in_states, states_checked, more)
+    _tell(where, found, quiet, mend, in_states, states_checked, more)
 
 
 def _tell(
-    where: Path, found: Findings, quiet: bool, in_states: Sequence[str] = (), states_checked: int = 0, more: str = ""
-) -> None:
-    """Print the result of a verification. Raises CorruptionError if something is wrong."""
+    where: Path, found: Findings, quiet: bool, mend: bool, in_states: Sequence[str] = (), states_checked: int = 0,
+    more: str = "",
+) -> None:  # fmt: skip
+    """Print the result of a verification, after a repair if `mend` is true. Raises CorruptionError if something is
+    wrong."""
     for line in (*found.damage, *in_states, *found.untidy):
         print(line)
     if found.damage or in_states:
         wrong = len(found.damage) - found.lost + len(in_states)
         files = f"{counted(found.lost, 'file')} cannot be used, and " if found.lost else ""
-        raise CorruptionError(f"{where}: {files}{wrong} of {found.checked + states_checked} checksums are wrong")
+        left = "; --repair cannot mend the files above: restore them from a copy" if mend else ""
+        raise CorruptionError(f"{where}: {files}{wrong} of {found.checked + states_checked} checksums are wrong{left}")
     if found.untidy:
         raise CorruptionError(f"{where}: all {found.checked} checksums are right, but {len(found.untidy)} links or "
                               f"metadata files are not; repair them with: outcrop verify --repair {where}")  # fmt: skip

@@ -244,7 +244,7 @@ def _norms(one: NormGlance) -> str:
         return one.problem
     if one.rows is None or not len(one.rows):
         return "no steps yet"
-    lengths = [math.sqrt(max(0.0, value)) for value in one.rows["squares"].tolist()]
+    lengths = [math.sqrt(max(value, 0.0)) for value in one.rows["squares"].tolist()]
     columns = min(curve_columns(), len(lengths))
     picked = [lengths[(place + 1) * len(lengths) // columns - 1] for place in range(columns)]
     return f"{curve(picked)}  {_last_norms(one)}"
@@ -253,7 +253,7 @@ def _norms(one: NormGlance) -> str:
 def _last_norms(one: NormGlance) -> str:
     assert one.rows is not None
     last = one.rows[-1]
-    length = math.sqrt(max(0.0, last["squares"]))
+    length = math.sqrt(max(last["squares"], 0.0))  # NaN stays NaN
     return (f"step {last['step']:.0f}: sum {last['sum']:.4g}, L2 {length:.4g}, min {last['min']:.4g}, "
             f"max {last['max']:.4g}")  # fmt: skip
 

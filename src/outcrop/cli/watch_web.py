@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.cli.picture import NOT_FINITE, Range, Scale, default_cut, parse_slices
+from outcrop.cli.subject import Axis, of_field, of_snapshots
 from outcrop.cli.watch import MAX_CURVE_COLUMNS, Follower, page
 from outcrop.errors import InputError, OutcropError
 
@@ -146,8 +147,9 @@ def _slices(now: Glance) -> list[dict[str, Any]]:
 
 def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str, str]:
     """Return a slice as PNG, a text that describes it, and the colours of its colour bar, from the lowest to the
-    highest value. The colours are those of `outcrop plot`. `name` is a name of `_slices`. `cut` has the form "z=256".
-    Without `cut`, the slice is the default of `outcrop plot`. Raises InputError for other names and cuts."""
+    highest value. The colours are those of `outcrop plot`. `name` is a name of `_slices`. `cut` has the form "z=256",
+    and counts the cells of a box. The text names the cell of the grid. Without `cut`, the slice is the default of
+    `outcrop plot`. Raises InputError for other names and cuts."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -155,14 +157,15 @@ def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str, str
     from outcrop.run.simulation import Simulation
 
     simulation = Simulation(open_run(place, {}, reads_only=True))
-    view, index, about = _view(simulation, name)
-    shape = tuple(view.shape[len(index) :])
+    view, index, about, axes = _view(simulation, name)
+    shape = tuple(one.cells for one in axes)
     thinned: list[int | slice] = [slice(None, None, -(-size // MAX_PIXELS)) for size in shape]
     if len(shape) == 3:
-        sizes = dict(zip(simulation.setup.description.axis_names, shape, strict=True))
-        axis, at = parse_slices(cut, sizes)[0] if cut else default_cut(sizes)
+        named = {one.name: one for one in axes}
+        sizes = dict(zip(named, shape, strict=True))
+        axis, at = parse_slices(cut, sizes, named)[0] if cut else default_cut(sizes)
         thinned[list(sizes).index(axis)] = at
-        about += f", {axis} = {at}"
+        about += f", {axis} = {named[axis].cell(at)}"
     elif cut:
         raise InputError(f"--slice {cut}: there is nothing to cut in a grid of fewer than three axes")
     values = np.asarray(view[(*index, *thinned)], np.float64)
@@ -175,18 +178,20 @@ def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str, str
     return _as_png(values, scale), f"{about}: {scale.low:.4g} to {scale.high:.4g}", bar
 
 
-def _view(simulation: Simulation, name: str) -> tuple[Any, tuple[int, ...], str]:
-    """Return the array with this name, the index of its last snapshot, and a text that describes the values."""
+def _view(simulation: Simulation, name: str) -> tuple[Any, tuple[int, ...], str, tuple[Axis, ...]]:
+    """Return the array with this name, the index of its last snapshot, a text that describes the values, and the axes
+    of a slice."""
     kind, _, field = name.rpartition(" ")
     if kind == "snapshots" and field in simulation.snapshots:
         snapshots = simulation.snapshots[field]
         if count := len(snapshots):
             is_devito = simulation.setup.description.first_time is not None
             when = "time index" if is_devito else "step"
-            return snapshots, (count - 1,), f"snapshot of {field} at {when} {snapshots.steps[-1]}"
+            about = f"snapshot of {field} at {when} {snapshots.steps[-1]}"
+            return snapshots, (count - 1,), about, of_snapshots(simulation, field).axes
         raise InputError(f"there is no snapshot of {field} yet")
     if kind == "" and not simulation.setup.description.in_place:
-        return simulation[field], (), f"{field} at step {simulation.step}"
+        return simulation[field], (), f"{field} at step {simulation.step}", of_field(simulation, field).axes
     raise InputError(f"there is no array {name!r} in {simulation.directory}")
 
 

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from outcrop.axes import NAMES
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, by_caller, shown
 
 Side: TypeAlias = Literal["fixed", "mirror", "periodic"]
 SIDES: tuple[Side, ...] = ("fixed", "mirror", "periodic")
 AXES = NAMES[3]
 _FIXED = ("fixed", "fixed")
 _MAX_TEXT = 200  # characters
+_ABSORBING = ("absorb", "abc", "pml", "cpml", "sponge", "damp", "open", "radiat", "transparent", "nonreflect")
+"""The beginnings of the words for sides that absorb waves. No boundary does this, so the message names the equations
+with absorbing layers."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,13 @@ def _side(word: object) -> Side:
     for side in SIDES:
         if isinstance(word, str) and word == side:
             return side
-    raise InputError(f"boundary {shown(word)} is not available; there are {', '.join(SIDES)}")
+    message = f"boundary {shown(word)} is not available; there are {', '.join(SIDES)}"
+    if isinstance(word, str) and word.lower().startswith(_ABSORBING):
+        message += "; to absorb waves near the sides, use " + by_caller(
+            "an acoustic stencil whose name ends in _sponge, such as acoustic8_2d_sponge, with --init damp=FILE",
+            "oc.stencils.acoustic(sponge=True), and assign oc.stencils.sponge(...) to its field damp",
+        )
+    raise InputError(message)
 
 
 def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:

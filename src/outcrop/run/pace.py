@@ -89,6 +89,11 @@ def is_alive(mark: str) -> bool | None:
     return process_mark(int(words[2][:10])) == mark
 
 
+def has_ended(pace: PaceEntry) -> bool:
+    """Return True if the process of a call of `run` has ended, or has stopped before its last step."""
+    return pace.is_stopped or is_alive(pace.process) is False
+
+
 def is_locked(directory: Path) -> bool:
     """Return True if a process of this computer holds the exclusive lock of a directory. Only the list of locks is
     read, because a lock of the caller could stop a process that wants to continue the run. Return False if the system

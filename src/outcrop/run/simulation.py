@@ -78,6 +78,8 @@ class Simulation(Described):
         self._prepared: list[Prepared] = []  # the last plans; an adjoint run may need two of them
         self._has_checked_values = not setup.check_finite
         self._why_no_history = ""
+        # for each field that was computed from `.data` of Devito's functions, the names of these functions
+        self._from_data: dict[str, set[str]] = {}
 
     def __repr__(self) -> str:
         return f"<Simulation of {self.stencil.name} on {self.shape} in {str(self.directory)!r} at step {self.step}>"
@@ -302,13 +304,15 @@ class Simulation(Described):
             for name, one in planes.items()
         }
         planes = {name: own_rows(one, description) for name, one in planes.items()}
+        self._from_data = {name: one for name, one in self._from_data.items() if name not in planes}
+        outdated = [name for name, one in self._from_data.items() if not one.isdisjoint(planes)]
         if self._state is not None and setup.group is not None:
             with self._state.locked():
                 agree(setup.group, self._state)
-                assign(self._state, planes, io)
+                assign(self._state, planes, io, outdated=outdated)
                 agree(setup.group, self._state)
         elif self._state is not None:
-            assign(self._state, planes, io)
+            assign(self._state, planes, io, outdated=outdated)
         else:
             require_machine_memory(self.memory_bytes)
             steps = self._prepared[-1].problem.steps if self._prepared else setup.steps or 0
@@ -344,8 +348,10 @@ class Simulation(Described):
         for known in self._prepared:
             if (known.problem.steps, known.problem.phase) == (steps, phase):
                 return known
-        prepared = self._prepare(steps, may_write=True)
-        prepared.require_legal()
+        # The lock tells other processes that the run is about to continue. Nothing is changed before the plan is legal.
+        with self._state.locked(check=False) if self._state else contextlib.nullcontext():
+            prepared = self._prepare(steps, may_write=True)
+            prepared.require_legal()
         self._prepared = [*self._prepared[-1:], prepared]
         return prepared
 
@@ -376,8 +382,10 @@ class Simulation(Described):
         devito = initial_planes(setup.lowered, self._description, self._filled)
         self.require_fields({*first, *devito})
         self.check_values()
-        if devito:
+        if devito and setup.lowered:
             self.assign_planes(devito)
+            computed = setup.lowered.computed
+            self._from_data |= {name: {*computed[name].functions} for name in devito if name in computed}
         if first:
             self._assign_sources(first)
         if self._state is None or not self._state.has_values:

@@ -33,7 +33,7 @@ from outcrop.run.acquisition.views import (
 from outcrop.run.disk.entries import PaceEntry
 from outcrop.run.disk.manifest import IN_FLIGHT, MANIFEST, MEMBER, NEW, Manifest, resume_command
 from outcrop.run.disk.state import State
-from outcrop.run.pace import is_alive, is_locked
+from outcrop.run.pace import has_ended, is_alive, is_locked
 from outcrop.run.places import may_hold_run, storage_at
 from outcrop.run.ranks.whole import as_whole, find_parts, holds_parts, to_one_generation, whole_place
 from outcrop.units import format_seconds
@@ -313,11 +313,11 @@ def _status_of(manifests: Sequence[Manifest], pace: Pace | None, now: float, pat
     if all(one.step >= one.target_step for one in manifests) and first.phase != IN_FLIGHT:
         return FINISHED, ""
     entries = [one.pace for one in manifests if one.pace is not None]
-    if pace is None and is_locked(path):
-        return PREPARING, "its process compiles, measures speeds or makes the plan, and has not begun a pass yet"
     alive = [is_alive(one.process) for one in entries]
     resume = f"continue it with: {resume_command(first, path)}"
-    is_ended = any(one.is_stopped for one in entries) or any(one is False for one in alive)
+    is_ended = any(map(has_ended, entries))
+    if (pace is None or is_ended) and first.phase != IN_FLIGHT and is_locked(path):
+        return PREPARING, "its process compiles, measures speeds or makes the plan, and has not begun a pass yet"
     if is_ended and first.phase == IN_FLIGHT:
         again = by_caller("--force", "force=True")
         return LOST, f"a pass in place was interrupted after step {first.step}; start the run again with {again}"

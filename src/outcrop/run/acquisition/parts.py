@@ -47,7 +47,7 @@ from outcrop.language.sparse import Cells, Sampling, Weights
 from outcrop.plan.actions import FAR
 from outcrop.plan.plan import Plan
 from outcrop.plan.schemes import EVERY_SCHEME
-from outcrop.run.acquisition.pass_acquisition import UNSEEN, Points, RawSum, rounded
+from outcrop.run.acquisition.pass_acquisition import UNSEEN, Points, RawSum, extremes, rounded
 from outcrop.run.disk.acquisition_files import NORMS, PART_NORMS, continued, read_rows, snapshot_name, write_rows
 from outcrop.run.disk.contents import SNAPSHOTS, snapshot_end
 from outcrop.run.disk.entries import EXACT_BYTES, PartEntry, SnapshotsEntry
@@ -316,8 +316,9 @@ def exact_norms(rows: NDArray[np.void]) -> NDArray[np.void]:
     """Convert rows of norms from the form of a whole run to the form of a part. `rounded_norms` converts the result
     back to the same rows."""
     found = np.zeros(len(rows), PART_NORMS)
-    for name in ("step", "min", "max"):
-        found[name] = rows[name]
+    found["step"] = rows["step"]
+    is_seen = rows["min"] <= rows["max"]  # false if all values are NaN
+    found["min"], found["max"] = np.where(is_seen, rows["min"], np.inf), np.where(is_seen, rows["max"], -np.inf)
     for one, row in zip(found, rows, strict=True):
         for name in ("sum", "squares"):
             value = float(row[name])
@@ -335,8 +336,8 @@ def rounded_norms(parts: Sequence[bytes]) -> NDArray[np.void]:
     rows = np.zeros(len(records[0]), NORMS)
     for number, row in enumerate(rows):
         each = [one[number] for one in records]
-        row["step"], row["min"] = each[0]["step"], min(float(one["min"]) for one in each) + 0.0
-        row["max"] = max(float(one["max"]) for one in each) + 0.0
+        low, high = min(float(one["min"]) for one in each), max(float(one["max"]) for one in each)
+        row["step"], (row["min"], row["max"]) = each[0]["step"], extremes(low, high)
         for name in ("sum", "squares"):
             exact = sum(_whole(one[f"exact_{name}"]) for one in each)
             row[name] = rounded(exact, sum(float(one[name]) for one in each))

@@ -47,7 +47,8 @@ compute a run, such samples exist on each rank, because other ranks take the sam
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 """Six values. The first two are the sum of the finite values, and the sum of all other values. The next two are the
-same sums for the squares of the values. The last two are the minimum and the maximum."""
+same sums for the squares of the values. The last two are the minimum and the maximum, or inf and -inf if all values are
+NaN."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +135,7 @@ class FieldSum:
     First, each group of 64 bytes along x is summed. To sum a group, its second half is added to its first half, and
     this is repeated until one number is left. The sums of the groups are then added without rounding. So the bits of
     the result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. If every cell
-    is NaN, `minimum` and `maximum` are infinite."""
+    is NaN, `minimum` and `maximum` are NaN."""
 
     step: int
     sum: float
@@ -255,7 +256,7 @@ class PassAcquisition:
     def results(self, sums: Sequence[RawSum], snapshot_sums: Sequence[int]) -> AcquisitionResults:
         """Return the results of the core for this pass, with the sums grouped by request."""
         found = [
-            FieldSum(self.first_step + one.step, _exact(*raw[:2]), _exact(*raw[2:4]), raw[4] + 0.0, raw[5] + 0.0)
+            FieldSum(self.first_step + one.step, _exact(*raw[:2]), _exact(*raw[2:4]), *extremes(*raw[4:]))
             for one, raw in zip(self.sums, sums, strict=True)
         ]
         in_order = zip(found, sums, strict=True)
@@ -294,6 +295,12 @@ def _steps_seen(first_step: int, steps: int) -> range:
 
 def _exact(integer: bytes, special: float) -> float:
     return rounded(int.from_bytes(integer, "little", signed=True), special)
+
+
+def extremes(low: float, high: float) -> tuple[float, float]:
+    """Return the minimum and the maximum of a field. The zero of the result is positive. If `low` is inf and `high` is
+    -inf, all values are NaN, and the result is NaN."""
+    return (low + 0.0, high + 0.0) if low <= high else (math.nan, math.nan)
 
 
 def rounded(value: int, special: float) -> float:

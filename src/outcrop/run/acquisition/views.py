@@ -211,16 +211,22 @@ class SnapshotView:
         first, *rest = index if isinstance(index, tuple) else (index,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
-        every = self._numbers()
-        try:
-            numbers = every[first]
-        except IndexError:
-            raise IndexError(self._missing(first, every)) from None
-        if isinstance(numbers, int):
-            one: NDArray[Any] = mapped(self._state, self._entry, self._field, numbers)[tuple(rest)]
+        places, every = self.places(first), self._entry.numbers(self._state.manifest.step)
+        if isinstance(places, int):
+            one: NDArray[Any] = mapped(self._state, self._entry, self._field, every[places])[tuple(rest)]
             return one
-        parts = [mapped(self._state, self._entry, self._field, number)[tuple(rest)] for number in numbers]
+        parts = [mapped(self._state, self._entry, self._field, every[place])[tuple(rest)] for place in places]
         return np.stack(parts) if parts else np.empty((0, *self._entry.shape), self.dtype)[(slice(None), *rest)]
+
+    def places(self, index: Any) -> int | range:
+        """Return the positions of the snapshots that `index` selects among the committed snapshots. `index` is a whole
+        number or a slice. Raises IndexError if there is no such snapshot."""
+        numbers = self._numbers()
+        try:
+            found: int | range = range(len(numbers))[index]
+            return found
+        except IndexError:
+            raise IndexError(self._missing(index, numbers)) from None
 
     def _missing(self, index: object, numbers: Sequence[int]) -> str:
         """Return the message for an index outside the snapshots that exist."""

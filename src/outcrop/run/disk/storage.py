@@ -110,7 +110,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def repair(self, manifest: Manifest) -> None:
-        """Write wrong derived files and links again. Raises StorageError."""
+        """Write wrong derived files and links again. Missing shards stay missing. Raises StorageError."""
 
 
 def release(handles: Sequence[int]) -> None:
@@ -224,7 +224,8 @@ class RunFolder(RunStorage):
         return wrong + [f"{self.path / name} does not lead to {to}" for name, to in links if self._leads(name) != to]
 
     def repair(self, manifest: Manifest) -> None:
-        """Write derived files, links and indices of shards again if they are wrong."""
+        """Write derived files, links and indices of shards again if they are wrong. Shards that cannot be read stay as
+        they are, and `find_damage` reports them."""
         own, layout = self._directory, manifest.layout
         with os_errors_as(StorageError, f"cannot repair {self.path}", names_file=True):
             for name, content in outdated(own, derived_files(manifest)).items():
@@ -237,8 +238,11 @@ class RunFolder(RunStorage):
                     own.link(name, target)
             for shard, place, name in self._shards(manifest):
                 offset, index = layout.records(shard) * layout.record_bytes, b"".join(index_parts(layout, shard))
-                with place.opened(name) as handle:
-                    right = place.read_from(handle, offset, len(index)) == index
+                try:
+                    with place.opened(name) as handle:
+                        right = place.read_from(handle, offset, len(index)) == index
+                except (OSError, StorageError):
+                    continue
                 if not right:
                     place.write(name, offset, index)
         self.tidy(manifest)

@@ -70,12 +70,13 @@ def require_given(manifest: Description, stencil: Stencil, terms: Terms, names: 
 
 
 def assign(
-    state: State, values: Mapping[str, PlaneSource], io: str = "auto", written: Callable[[], object] = lambda: None
-) -> None:
+    state: State, values: Mapping[str, PlaneSource], io: str = "auto", written: Callable[[], object] = lambda: None,
+    outdated: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Write values to these arrays at the current step. `written` is called only for the first values of a run: after
-    they are written, and before they are committed. Raises InputError for a field that is only read, if steps have
-    already used it. Raises StorageError if a pass in place has lost the state, and `values` do not contain all arrays
-    of the state."""
+    they are written, and before they are committed. The static fields in `outdated`, which do not fit the new values,
+    lose their values. Raises InputError for a field that is only read, if steps have already used it. Raises
+    StorageError if a pass in place has lost the state, and `values` do not contain all arrays of the state."""
     with state.locked():
         manifest = state.manifest
         static = [name for name in values if manifest.entry(name).is_static]
@@ -87,7 +88,7 @@ def assign(
                 )
         if manifest.phase == READY:
             replaced = [name for name in values if name in manifest.filled and name not in static]
-            _fill(state, {name: source for name, source in values.items() if name not in replaced}, io)
+            _fill(state, {name: source for name, source in values.items() if name not in replaced}, io, outdated)
             if replaced:
                 _replace(state, {name: values[name] for name in replaced}, io)
         else:
@@ -208,11 +209,12 @@ def _begin(
     state.commit(manifest.step, values, lost)
 
 
-def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Write arrays in place. During the writes, the manifest lists these arrays as arrays without values."""
+def _fill(state: State, values: Mapping[str, PlaneSource], io: str, outdated: Sequence[str] = ()) -> None:
+    """Write arrays in place. During the writes, the manifest lists these arrays as arrays without values. The arrays in
+    `outdated` have no values afterwards."""
     if not values:
         return
-    state.begin_filling([*values, *_depending(state, values)])
+    state.begin_filling([*values, *_depending(state, values), *outdated])
     for name, source in values.items():
         _write(state, name, state.manifest.current, source, io)
     state.end_filling(list(values))
@@ -404,7 +406,8 @@ def split_index(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, 
     parts += [slice(None)] * (ndim - len(parts))
     whole = [part if isinstance(part, slice) else _whole_number(part) for part in parts]
     if len(whole) != ndim:
-        raise IndexError(f"a field has {axes_text(ndim)} here, not {len(whole)}")
+        have = f"a field has {axes_text(ndim)}" if ndim <= 3 else "snapshots have four axes (times, nz, ny, nx)"
+        raise IndexError(f"{have} here, not {len(whole)}")
     return whole[0], tuple(whole[1:])
 
 

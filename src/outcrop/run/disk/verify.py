@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from outcrop.durable import Directory
-from outcrop.errors import CorruptionError, InputError
+from outcrop.errors import CorruptionError, InputError, StorageError
 from outcrop.run.disk.acquisition_files import checksum_of, damage_of, damaged_snapshots, fill_up, lost_records
 from outcrop.run.disk.layout import index_parts
 from outcrop.run.disk.manifest import Manifest
@@ -52,16 +52,20 @@ def find_damage(state: State) -> Findings:
 
 def repair(state: State) -> list[str]:
     """Write wrong derived files again. Keep damaged records as they are, and commit new checksums for them. Return a
-    line for each change. Raises the errors of `find_damage`."""
+    line for each change, and for each record that cannot be repaired. `find_damage` reports everything that is still
+    wrong. Raises the errors of `find_damage`."""
     _require_values(state)
     with state.locked(check=False):
         done = [f"{line}: mended" for line in state.untidy()]
         manifest, sums = state.manifest, dict(state.manifest.sums)
         for name in manifest.own_taps.records(manifest.step):
-            fill_up(state.records, manifest, name)
-            if damage := damage_of(state.records, manifest, name):
-                _, sums[name] = checksum_of(state.records, manifest, name)
-                done.append(f"{damage}: kept as it is")
+            try:
+                fill_up(state.records, manifest, name)
+                if damage := damage_of(state.records, manifest, name):
+                    _, sums[name] = checksum_of(state.records, manifest, name)
+                    done.append(f"{damage}: kept as it is")
+            except StorageError as error:
+                done.append(f"{error}: not repaired")
         state.repair(sums)
     return done
 

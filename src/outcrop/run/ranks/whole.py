@@ -33,7 +33,7 @@ from outcrop.run.disk.layout import stripe_planes
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 from outcrop.run.disk.state import State, manifest_before
 from outcrop.run.disk.storage import RunFolder
-from outcrop.run.disk.values import READ_ATTEMPTS, PlanesView, split_index
+from outcrop.run.disk.values import READ_ATTEMPTS, PlanesView, as_ranges, split_index
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.ranks.links import end_together, streams
 from outcrop.run.ranks.part import RANK
@@ -54,9 +54,8 @@ class Selection(NamedTuple):
     def of(cls, index: Any, shape: Shape) -> tuple[Selection, tuple[int, ...]]:
         """Return the cells that `array[index]` selects, and the axes that the index removes. Raises IndexError."""
         first, rest = split_index(index, 3)
-        chosen = [range(count)[one] for count, one in zip(shape, (first, *rest), strict=True)]
-        axes = tuple(axis for axis, one in enumerate(chosen) if isinstance(one, int))
-        return cls(*(range(one, one + 1) if isinstance(one, int) else one for one in chosen)), axes
+        chosen, axes = as_ranges((first, *rest), shape)
+        return cls(*chosen), axes
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -298,7 +297,7 @@ class PartsSnapshots(SnapshotView):
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Return the selected cells as an array. Raises IndexError outside the array, and StorageError when a file is
         missing."""
-        request, axes = _Request.of_snapshots(self._name, index, self._entry, len(self))
+        request, axes = _Request.of_snapshots(self._name, self, index)
         result = request.empty(self.dtype)
         for state in self._parts.states:
             planes, places = request.places(state.manifest, state.manifest.planes, state.manifest.rows)
@@ -324,14 +323,12 @@ class _Request(NamedTuple):
     times: range | None = None
 
     @classmethod
-    def of_snapshots(
-        cls, name: str, index: Any, entry: SnapshotsEntry, count: int
-    ) -> tuple[_Request, tuple[int, ...]]:
-        """Return the cells that `snapshots[index]` selects, and the axes that the index removes. Raises IndexError
-        outside the array of `count` snapshots."""
+    def of_snapshots(cls, name: str, view: SnapshotView, index: Any) -> tuple[_Request, tuple[int, ...]]:
+        """Return the cells that `view[index]` selects, and the axes that the index removes. Raises IndexError outside
+        the array."""
         first, rest = split_index(index, 4)
-        times = range(count)[first]
-        chosen, axes = Selection.of(tuple(rest), entry.shape)
+        times = view.places(first)
+        chosen, axes = Selection.of(rest, view.entry.shape)
         is_one = isinstance(times, int)
         axes = (*((0,) if is_one else ()), *(axis + 1 for axis in axes))
         return cls(name, chosen, range(times, times + 1) if isinstance(times, int) else times), axes
@@ -435,7 +432,7 @@ class GroupSnapshots(SnapshotView):
         cells, snapshots or arrays."""
 
         def select() -> tuple[_Request, tuple[int, ...]]:
-            return _Request.of_snapshots(self._name, index, self._entry, len(self))
+            return _Request.of_snapshots(self._name, self, index)
 
         found: NDArray[Any] = _read_together(self._group, self._state, self._name, self.dtype, select)
         return found
