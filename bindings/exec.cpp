@@ -377,6 +377,7 @@ nb::dict counters(const Executor &executor) {
   result["bytes_sent"] = executor.bytes_sent();
   result["bytes_received"] = executor.bytes_received();
   result["bytes_snapshots"] = executor.bytes_snapshots();
+  result["seconds_transfer"] = executor.seconds_transfer();
   result["seconds_read_wait"] = seconds.seconds_read_wait.load();
   result["seconds_write_wait"] = seconds.seconds_write_wait.load();
   result["seconds_face_wait"] = seconds.seconds_face_wait.load();

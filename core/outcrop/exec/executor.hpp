@@ -181,6 +181,7 @@ class Executor {
   const ExecutorCounters &counters() const { return counters_; }
   std::uint64_t cells_updated() const { return traverse_.cells_updated(); }
   std::uint64_t bytes_read() const { return transfers_.bytes_read(); }
+  double seconds_transfer() const { return transfers_.seconds_busy(); }
   std::uint64_t bytes_written() const { return transfers_.bytes_written(); }
   std::uint64_t bytes_sent() const { return transfers_.bytes_sent(); }
   std::uint64_t bytes_received() const { return transfers_.bytes_received(); }

@@ -157,6 +157,7 @@ class Transfers {
   void cancel();
   std::uint64_t bytes_read() const { return pump_ ? pump_->bytes_read() : 0; }
   std::uint64_t bytes_written() const { return pump_ ? pump_->bytes_written() : 0; }
+  double seconds_busy() const { return pump_ ? pump_->seconds_busy() : 0; }
   std::uint64_t bytes_sent() const { return faces_ ? faces_->bytes_sent() : 0; }
   std::uint64_t bytes_received() const { return faces_ ? faces_->bytes_received() : 0; }
 

@@ -276,11 +276,14 @@ void Pump::loop() {
   // The time to wait after EAGAIN if no transfer is in flight. If transfers are in flight, the pump waits for the next
   // completion instead, because a completion frees resources.
   constexpr std::chrono::milliseconds pause_again{1};
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_busy;
   std::unique_lock lock(mutex_);
   for (;;) {
     if (in_flight_ == 0) {
       work_.wait(lock, [&] { return stopping_ || (!stopped() && startable()); });
       if (stopping_) return;
+      begin_busy = Clock::now();
     }
     gather();
     if (in_flight_ == 0) continue;
@@ -292,6 +295,7 @@ void Pump::loop() {
     const std::size_t count = store_.reap(completions_, true);
     lock.lock();
     for (std::size_t i = 0; i < count; ++i) settle(completions_[i]);
+    if (in_flight_ == 0) seconds_busy_ += std::chrono::duration<double>(Clock::now() - begin_busy).count();
     finished_.notify_all();
   }
 }

@@ -82,6 +82,9 @@ class Pump {
   std::uint64_t bytes_read() const { return bytes_read_; }
   std::uint64_t bytes_written() const { return bytes_written_; }
 
+  /// Returns the time during which at least one transfer was in flight.
+  double seconds_busy() const { return seconds_busy_; }
+
  private:
   // An entry of the ring. The entry contains a request. `issued` bytes of the request have been divided into chunks.
   // `remaining` bytes have not been transferred yet.
@@ -144,6 +147,7 @@ class Pump {
   bool again_ = false;    // true if the store has returned EAGAIN for a transfer
 
   std::atomic<std::uint64_t> bytes_read_{0}, bytes_written_{0};
+  std::atomic<double> seconds_busy_{0};
   std::thread thread_;
 };
 

@@ -190,6 +190,7 @@ class Sample:
     bytes_sent: int = 0
     bytes_received: int = 0
     seconds_face_wait: float = 0
+    seconds_transfer: float = 0
 
 
 def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -> Prepared:

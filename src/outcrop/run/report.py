@@ -65,7 +65,8 @@ class Report(Shown):
     found. The entry has two numbers: the first step and the last step of the pass in which this was found for the first
     time. Only a sample of the updated rows is searched. `steps_repeated` is the number of steps of the forward run that
     an adjoint run has repeated. An adjoint run repeats steps if the history is too small for all states.
-    `seconds_repeated` is the time of the repeated steps. `seconds` does not include this time.
+    `seconds_repeated` is the time of the repeated steps. `seconds` does not include this time. `seconds_transfer` is
+    the time during which at least one read or write was in flight.
 
     If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`. Cells that two ranks
     compute count twice in `cells_updated`. `cell_updates_per_second` counts each cell of the grid once for each step.
@@ -115,6 +116,7 @@ class Report(Shown):
     bytes_sent: int = 0
     bytes_received: int = 0
     seconds_face_wait: float = 0.0
+    seconds_transfer: float = 0.0
     computed_once: tuple[str, ...] = ()
     axes: tuple[str, ...] = ()
     bytes_snapshots: int = 0

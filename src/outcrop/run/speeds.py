@@ -37,27 +37,36 @@ def updates_ratio(report: Report) -> float | None:
 
 def storage_ratio(report: Report) -> float | None:
     """Return the measured time of the transfers, divided by their predicted time. Return None if the run shows nothing
-    about its disk: if the disk neither limited the run nor should have limited it, if the run was short or used the
-    page cache, or if the speed of the disk was assumed.
+    about its disk. This is true for short runs, for runs through the page cache, and if the speed of the disk was
+    assumed.
 
-    A run that waits most of its time is as fast as its disk. In other runs, only a part of the transfers can be seen,
-    because the others happen during updates. Then there are two estimates. The whole time of the run also contains
-    slow updates. The additional waits do not contain the transfers during updates. The estimate that is closer to 1 is
-    returned. If one estimate is above 1 and the other below 1, the run shows nothing about its disk."""
+    A run that waits most of its time is as fast as its disk. A run that waits less shows its disk only in part:
+
+    * If the run waits for a large part of its time, there are two estimates. The whole time of the run also contains
+      slow updates. The additional waits do not contain the transfers during updates. The estimate that is closer to 1
+      is returned. If one estimate is above 1 and the other below 1, the run shows nothing about its disk.
+    * If the run hardly waits, the disk needs at most the time during which transfers were in flight. This time is
+      returned only if it is shorter than predicted, because a disk with few transfers in flight is slow."""
     guess, waits = report.predicted, _waits(report)
-    transfers = max(guess.seconds_read, guess.seconds_write)
-    if "storage" in guess.assumed or not report.direct_io or report.seconds < LONG_SECONDS or not transfers:
+    if "storage" in guess.assumed or not report.direct_io or report.seconds < LONG_SECONDS:
         return None
-    was_expected = guess.seconds > (1 + WAITING) * guess.seconds_update
-    if waits < WAITING * report.seconds and not was_expected:
+    both, longer = guess.seconds_read + guess.seconds_write, max(guess.seconds_read, guess.seconds_write)
+    if not both or not report.seconds_transfer:
         return None
-    whole = report.seconds / (guess.seconds if was_expected else transfers)
+    if waits < WAITING * report.seconds:
+        busy = report.seconds_transfer / both
+        return busy if busy < 1 else None
+    whole = report.seconds / (guess.seconds if _is_limit_expected(report) else longer)
     if waits >= MOST * report.seconds:
         return whole
-    by_waits = 1 + (waits - (guess.seconds - guess.seconds_update)) / transfers
+    by_waits = 1 + (waits - (guess.seconds - guess.seconds_update)) / longer
     if (whole < 1) != (by_waits < 1):
         return None
     return max(whole, by_waits) if whole < 1 else min(whole, by_waits)
+
+
+def _is_limit_expected(report: Report) -> bool:
+    return report.predicted.seconds > (1 + WAITING) * report.predicted.seconds_update
 
 
 def _waits(report: Report) -> float:
@@ -76,16 +85,16 @@ def remarks(report: Report) -> Iterator[str]:
         )
     ratio = storage_ratio(report)
     if ratio and not 1 / DIFFERS <= ratio <= DIFFERS:
-        whole, expected = format_seconds(report.seconds), format_seconds(report.seconds / ratio)
+        expected = format_seconds(report.seconds / ratio)
         if _waits(report) >= WAITING * report.seconds:
             yield (
-                f"note: the disk has limited this run to {whole}, predicted {expected}; other programs use the disk "
-                "now, or have used it when its speed was measured"
+                f"note: the disk has limited this run to {format_seconds(report.seconds)}, predicted {expected}; other "
+                "programs use the disk now, or have used it when its speed was measured"
             )
-        else:
+        elif _is_limit_expected(report):
             yield (
-                f"note: the disk was faster than predicted: this run took {whole}, predicted {expected}; other "
-                "programs have used the disk when its speed was measured"
+                "note: this run has not waited for its disk as predicted; other programs have used the disk when its "
+                "speed was measured"
             )
 
 
