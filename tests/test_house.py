@@ -172,7 +172,7 @@ def statements_on_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def needed_on_import(source: str, modules: set[str]) -> set[str]:
-    """Return the elements of `modules` that Python imports before a module with this source."""
+    """Return those names in `modules` that Python must import when it imports a module with the text `source`."""
     found: set[str] = set()
     for node in statements_on_import(ast.parse(source).body):
         if isinstance(node, ast.Import):

@@ -47,8 +47,8 @@ def test_four_levels_are_those_of_numpy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", [True, False])
 def test_older_values_start_as_a_copy(tmp_path: Path, given: bool) -> None:
-    """Checks the start of older values that were not assigned. They equal the newest value of the field, which comes
-    from an assignment or from the option `init`."""
+    """Checks which initial values older time levels get if the user assigns none. They are copies of the newest
+    value of the field. The newest value comes from an assignment or from the option `init`."""
     n = 40
     start = np.exp(-(((np.arange(n) - 20) / 4) ** 2))
     more = {} if given else {"init": {"u": start}}

@@ -247,9 +247,9 @@ def require_sound(parts: Path, size: int) -> None:
 def test_coarse_snapshots_of_parts_are_read_as_a_whole(
     groups: Callable[[int], ThreadGroup], tmp_path: Path, size: int, parts: Any
 ) -> None:
-    """Checks all readers of coarse snapshots. In this test, cuts into equal parts would divide groups of cells. The
-    readers are single cells, the Zarr group of all parts, an HDF5 view, a NetCDF file, the backend of xarray, and a
-    gathered run."""
+    """Checks all ways to read coarse snapshots: cell by cell, through the Zarr group of all parts, through an HDF5
+    view, from a NetCDF file, with the backend of xarray, and from a gathered run. In this test, cuts into equal parts
+    would divide groups of cells."""
     xarray = pytest.importorskip("xarray")
     kept = [oc.Snapshots(2, coarsen=(3, 8, 5), name="coarse"),
             oc.Snapshots(3, box=np.s_[3:13, 10:45, 2:17], coarsen=(2, 2, 1), name="box")]  # fmt: skip

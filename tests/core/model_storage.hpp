@@ -4,9 +4,10 @@
 //     a file      has bytes that programs see, and bytes on the device. After a power cut, a sector that was not
 //                 flushed has its old content, its new content, or a content that it had in between. A flush that fails
 //                 can write only some sectors. Later flushes do not write the other sectors.
-//     a folder    has names that programs see, and names on the device. A power cut can lose changes of names that were
-//                 not flushed. Two kinds of changes are kept: the first changes (as journals keep them), or any changes
-//                 that do not depend on a lost change (as POSIX allows).
+//     a folder    has two lists of names: the names that programs see, and the names that are stored on the device. A
+//                 power cut can lose changes of names that were not flushed. Two kinds of changes are kept: the first
+//                 changes (as journals keep them), or any changes that do not depend on a lost change (as POSIX
+//                 allows).
 //     a process   can be killed before, during or after any operation. At any operation, another process can get its
 //                 turn.
 //     an error    can occur in any operation: before the operation, in the middle, or after all of its work.

@@ -1,5 +1,6 @@
-"""This module defines the description of an array on a tier: shape, dtype, tier, use in a step, commits. The module
-also finds the tiers on which an array with a given description can be placed."""
+"""This module defines the description of an array on a tier. The description contains the shape, the dtype, the tier,
+how a step uses the array, and when the array is committed. The module also finds the tiers on which an array with a
+given description can be placed."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ map. Otherwise, the colour map is sequential. Large slices are reduced before th
 The shape of the figure depends on the shape of the slices, so that the panels fill the figure. A slice is stretched if
 one side is much longer than the other side. Otherwise its cells would be too small to see.
 
-Movies are written frame by frame: GIF with Pillow, MP4 with a program ffmpeg. Only one frame is in memory.
+Movies are written frame by frame: GIF with Pillow, MP4 with the program ffmpeg. Only one frame is in memory.
 
 Pillow's own writer keeps all frames in memory until it writes them. `GifFile` therefore writes each frame immediately:
 
@@ -545,8 +545,8 @@ def drawn(figure: Figure) -> Image:
 
 
 def find_ffmpeg() -> str:
-    """Return the path of a program ffmpeg, from the package imageio-ffmpeg or from a folder in PATH. Raises InputError
-    if no such program is found."""
+    """Return the path of the program ffmpeg, from the package imageio-ffmpeg or from a folder in PATH. Raises
+    InputError if ffmpeg is not found."""
     try:
         import imageio_ffmpeg
 

@@ -87,7 +87,8 @@ def linearise(
 
     Fields with a number in `fixed` do not change and have no slopes. NaN in `state` is an unknown value. If values are
     unknown, linear results still have finite slopes, but the slopes of other results are NaN. If a known value is
-    divided by zero, slopes are infinite. Positions have the values of the cell `cell` in a grid with the shape `shape`.
+    divided by zero, slopes are infinite. Position symbols have their values at the cell `cell` of a grid with the
+    shape `shape`.
     """
     found: list[Linear] = []
     for operation in program.operations:

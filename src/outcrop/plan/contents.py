@@ -133,7 +133,7 @@ class Frame:
         self.empty = self.content(shape.empty)
 
     def content(self, cells: CellLevels) -> SlotContent:
-        """Return the content of a slot with these cells. Equal cells always give the same object."""
+        """Return the content of a slot that holds these cells. Equal cells always give the same object."""
         if (found := self._known.get(cells)) is None:
             found = self._known[cells] = SlotContent(self, cells)
         return found

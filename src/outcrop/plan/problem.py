@@ -245,8 +245,8 @@ class Problem:
 
     @cached_property
     def lead_planes(self) -> int:
-        """The lag of the first level that uses the state, in planes behind level 1. The first `lead` levels of a pass
-        belong to a forward run and do not use the state. If `lead` is 0, the lag is 0."""
+        """The number of planes by which the first level that uses the state is behind level 1. The first `lead` levels
+        of a pass belong to a forward run and do not use the state. If `lead` is 0, this number is 0."""
         return self.skew_z * self.lead
 
     @cached_property

@@ -478,7 +478,7 @@ def require_plan(setup: Setup) -> None:
 
 
 def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
-    """Return the problem of the shortest pass. The run reads `states`."""
+    """Return the Problem object of a pass with as few steps as possible, in a run that reads `states`."""
     setup = replace(setup, description=replace(setup.description, states=states))
     steps = setup.description.settings.given.bt or 1
     if states and states.stencil is not None:

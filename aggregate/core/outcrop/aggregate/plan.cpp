@@ -133,8 +133,8 @@ std::vector<Contribution> contributions_of(const Engine &engine, const std::vect
   return contributions;
 }
 
-// All ranks must call this function. Fills the tables of relays in shared memory. Each rank writes the number of its
-// bytes in each round to these tables. Then each rank finds the messages that it sends or receives as a relay.
+// All ranks must call this function. Fills the tables of relays in shared memory. For each round, each rank writes to
+// these tables how many bytes it has. Then each rank finds the messages that it sends or receives as a relay.
 void set_up_relays(Engine &engine) {
   const Node &node = *engine.node;
   if (!node.relays().any()) return;
