@@ -436,12 +436,15 @@ def headers_of_debian(processor: str, python: Python) -> Path:
 def tagged(tools: Path, wheel: Path, processor: str) -> Path:
     """Tag a wheel for the oldest system on which it works, and return the path of the wheel in `dist`. Raises Failure
     if the wheel needs a library other than glibc, or a newer glibc."""
-    policy = f"manylinux_{GLIBC.replace('.', '_')}_{processor}"
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
-    repair = [tools / "auditwheel", "repair", "--plat", policy, "--only-plat", "-w", WORK / processor / "tagged", wheel]
+    # auditwheel finds the tag itself, because it refuses to be given the tag of another processor
+    repair = [tools / "auditwheel", "repair", "--plat", "auto", "--only-plat", "-w", WORK / processor / "tagged", wheel]
     shutil.rmtree(WORK / processor / "tagged", ignore_errors=True)
-    run(repair, f"the check of {wheel.name} for {policy}", PATH=path)
+    run(repair, f"the check of {wheel.name}", PATH=path)
     (result,) = (WORK / processor / "tagged").glob("*.whl")
+    found = re.search(rf"-manylinux_(\d+)_(\d+)_{processor}\.whl$", result.name)
+    if found is None or tuple(map(int, found.groups())) > tuple(map(int, GLIBC.split("."))):
+        raise Failure(f"{wheel.name} needs more than glibc {GLIBC}: auditwheel names it {result.name}")
     content = zipfile.ZipFile(result)
     names = content.namelist()
     added = [name for name in names if name.split("/")[0].endswith(".libs")]

@@ -102,14 +102,14 @@ class ThreadWorld {
       wait_until([&] { return world_->left == 0; });  // waits until all ranks have returned from the previous call
       const auto *begin = static_cast<const std::byte *>(mine);
       world_->gathered[number].assign(begin, begin + sizes[number]);
-      const std::uint64_t round = world_->round;
+      const std::uint64_t own_round = world_->round;
       if (++world_->arrived == world_->ranks.size()) {
         world_->arrived = 0;
         world_->left = world_->ranks.size();
         ++world_->round;
         world_->changed.notify_all();
       }
-      wait_until([&] { return world_->round != round; });
+      wait_until([&] { return world_->round != own_round; });
       auto *target = static_cast<std::byte *>(all);
       for (std::size_t i = 0; i < world_->gathered.size(); target += sizes[i++])
         if (sizes[i] > 0) std::memcpy(target, world_->gathered[i].data(), sizes[i]);
@@ -142,9 +142,9 @@ class ThreadWorld {
     }
     void wait_for_change(std::unique_lock<std::mutex> &lock, Clock::time_point begin) {
       if (table.seconds_most == 0) return world_->changed.wait(lock);
-      const std::chrono::duration<double> left(std::chrono::duration<double>(table.seconds_most) -
-                                               (Clock::now() - begin));
-      if (left.count() <= 0 || world_->changed.wait_for(lock, left) == std::cv_status::timeout)
+      const std::chrono::duration<double> time_left(std::chrono::duration<double>(table.seconds_most) -
+                                                    (Clock::now() - begin));
+      if (time_left.count() <= 0 || world_->changed.wait_for(lock, time_left) == std::cv_status::timeout)
         throw std::runtime_error("other ranks did not respond within the time of the setting seconds_most");
     }
     // Returns false if the message of this request has not arrived. Otherwise copies the message to the request's
