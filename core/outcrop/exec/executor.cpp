@@ -166,10 +166,9 @@ void Executor::perform(const CarryAction &action) {
 
 void Executor::perform(const ReadAction &action) {
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
-  if (is_faces(action.array))
-    transfers_.receive(pairs, action.z0, action.z1, action.cells, side_of(action.array, action.level, false));
-  else
-    transfers_.read(pairs, action.z0, action.z1, action.cells);
+  if (!is_faces(action.array)) return transfers_.read(pairs, action.z0, action.z1, action.cells);
+  const Timer timer(counters_.seconds_face_wait);
+  transfers_.receive(pairs, action.z0, action.z1, action.cells, side_of(action.array, action.level, false));
 }
 
 void Executor::perform(const CopyAction &action) {
@@ -205,8 +204,10 @@ void Executor::perform(const UpdateAction &action) {
 
 void Executor::perform(const WriteAction &action) {
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
-  if (is_faces(action.array))
+  if (is_faces(action.array)) {
+    const Timer timer(counters_.seconds_face_wait);
     return transfers_.send(pairs, action.z0, action.z1, action.cells, side_of(action.array, action.level, true));
+  }
   // no update has waited for the planes of the rim, so reads of these planes may still be in flight
   if (action.array != Array::recomputed) wait_for_reads(action.z0, action.z1);
   wait_for_faces(pairs, action.z0, action.z1, action.cells);
