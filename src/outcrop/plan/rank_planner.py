@@ -112,14 +112,12 @@ class Shared:
 @dataclass(frozen=True)
 class JointChoice:
     """A proposal that all ranks have predicted. `plans` has the plans of the members of this process, and `seconds` is
-    the predicted time of the slowest rank. `is_final` is True if all ranks have measured the update rates for these
-    plans at the same time. These rates are final."""
+    the predicted time of the slowest rank."""
 
     shared: Shared
     cut: Cut
     plans: tuple[TunedPlan, ...]
     seconds: float
-    is_final: bool = False
 
 
 def choose_together(

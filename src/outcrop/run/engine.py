@@ -221,9 +221,10 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         raise InputError("io mmap cannot read the states of another run; choose another io")
     listing = CallLists(stencil, states, problem, kernel)
     metered = listing.of_meter()
+    beside = f" with {setup.group.ranks_on_same_node} ranks" if setup.group else ""
     rate = UpdateRateMeter(
         *metered, scalars.of_steps(0, 0), settings.threads, budget_bytes, worth, settings.bind, work,
-        listing.lead_scalars, kernel=kernel.path.stem,
+        listing.lead_scalars, kernel=f"{kernel.path.stem}{beside}", has_factor=setup.group is None,
     )  # fmt: skip
     if problem.histories:
         schemes = schemes_for(metered[0], scheme, given)

@@ -11,8 +11,7 @@ ranks must call the function together."""
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from outcrop.errors import InputError, by_caller
 from outcrop.paths import nearest_existing
 from outcrop.plan.machine import ASSUMED_NETWORK, Machine, StorageRates, UpdateRate, edge_factor
+from outcrop.plan.plan import Sizes
 from outcrop.plan.planner import choose, find_scheme, schemes_for
 from outcrop.plan.problem import Problem
 from outcrop.plan.rank_planner import Gather, JointChoice, PlannedRank, choose_together, is_moved
@@ -74,7 +74,7 @@ def machine_for(
     # All ranks start this measurement at the same time. Therefore ranks on the same cores or the same memory slow each
     # other down, as in the run.
     checksums = measure.checksum_rate(settings.threads, budget_bytes, group is None)
-    of_node = sum(one.node == group.places[group.rank].node for one in group.places) if group else 1
+    of_node = group.ranks_on_same_node if group else 1
     return Machine(
         threads=settings.threads,
         memory_bytes=discover.memory_bytes(),
@@ -164,8 +164,10 @@ def choose_plan(
     if group is None or part is None or whole is None:
         return choose(problem, machine, budget_bytes, scheme, rate, given)
     member = PlannedRank(group.rank, machine, budget_bytes, lambda _: rate, problem.acquisition, part.planes)
-    found = choose_together(whole, part.cut, [member], _gather(group), scheme, given)
-    (choice,) = _measured_together(group, found, machine, rate).plans
+    found = _choose_measured(
+        group, lambda: choose_together(whole, part.cut, [member], _gather(group), scheme, given), machine, rate
+    )
+    (choice,) = found.plans
     plan = choice.plan
     assert plan.problem == problem, "the part of this rank is the problem of the run"
     passes = [[one.levels, one.slab] for one in plan.passes[-2:]]
@@ -177,29 +179,29 @@ def choose_plan(
     return choice
 
 
-def _measured_together(
-    group: RankGroup, found: Sequence[JointChoice], machine: Machine, rate: UpdateRate
+def _choose_measured(
+    group: RankGroup, propose: Callable[[], list[JointChoice]], machine: Machine, rate: UpdateRate
 ) -> JointChoice:
-    """Return the choice with which the slowest rank needs the least time. `found` contains all choices, beginning with
-    the best. All ranks measure the update rate of the best choice again, at the same time. If this choice is then no
-    longer the best, the next choice is measured. The first measurements give rates that are too high: the ranks measure
-    at different times, and each rank then has the whole memory bandwidth of its node. If the run is too short for
+    """Return the choice with which the slowest rank needs the least time. `propose` returns all choices, beginning with
+    the best. All ranks measure the update rate of the best choice again, at the same time. Then the ranks propose
+    again, until the best choice has such a rate. Other rates can be too high, because the ranks have measured them at
+    different times, and then each rank had the whole memory bandwidth of its node. If the run is too short for
     measurements on any rank, or if the memory of any rank is too small, the first choice is returned."""
-    choices = list(found)
-    tried = [one.plans[0].plan.sizes for one in choices[:MAX_MEASURED_TOGETHER]]
-    can_measure = isinstance(rate, UpdateRateMeter) and rate.is_measured and all(map(rate.can_measure, tried))
-    meter = rate if isinstance(rate, UpdateRateMeter) and can_measure else None
-    if not all(group.allgather(meter is not None)) or meter is None:
-        return choices[0]
-    for _ in range(MAX_MEASURED_TOGETHER):
-        best = choices.pop(0)
-        if best.is_final:
+    meter = rate if isinstance(rate, UpdateRateMeter) else None
+    known, final = set[Sizes](), list[JointChoice]()
+    while True:
+        best = propose()[0]
+        sizes = best.plans[0].plan.sizes
+        can_measure = meter is not None and meter.is_measured and meter.can_measure(sizes)
+        every = group.allgather([can_measure, sizes in known])
+        if all(is_known for _, is_known in every) or not all(ready for ready, _ in every) or meter is None:
             return best
-        meter.measure_again(best.plans[0].plan.sizes)
+        if len(final) == MAX_MEASURED_TOGETHER:
+            return min(final, key=lambda one: one.seconds)
+        meter.measure_again(sizes)
+        known.add(sizes)
         own = predicted_again(best.plans[0], machine, meter)
-        seconds = max(group.allgather(own.plan.predicted.seconds))
-        insort(choices, replace(best, plans=(own,), seconds=seconds, is_final=True), key=lambda one: one.seconds)
-    return next(one for one in choices if one.is_final)
+        final.append(replace(best, plans=(own,), seconds=max(group.allgather(own.plan.predicted.seconds))))
 
 
 def _gather(group: RankGroup) -> Gather:

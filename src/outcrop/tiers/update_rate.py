@@ -37,6 +37,9 @@ more bytes, a measurement has fewer updates."""
 FLOAT32_BYTES = 4
 TURNS = 3
 """The maximum number of times that the same sizes are measured in a comparison."""
+REFERENCES = 3
+"""The maximum number of known rates that are measured again to find the present speed of the machine. One of these
+rates alone can be too high by chance, because the highest rates are chosen."""
 PROMISING = 0.88
 """In a comparison, sizes are measured again if their rate is at least this share of the highest rate."""
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
@@ -108,11 +111,12 @@ class UpdateRateMeter:
         lead_scalars: bytes = b"",
         only_one: bool = False,
         kernel: str = "",
+        has_factor: bool = True,
     ) -> None:
         """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. The
         larger `work` is, the fewer updates a measurement has. If passes compute steps of a forward run again,
         `lead_scalars` contains the scalars of these steps. If `only_one` is true, the meter measures only the first
-        sizes that it gets."""
+        sizes that it gets. If `has_factor` is false, the factor is always 1."""
         slots = slots_within(problem, whole_slot_bytes(problem), min(budget_bytes, WINDOW_BYTES))
         self._problem, self._threads, self._ring_planes = problem, threads, slots // problem.rings
         self._given = problem, problem.fields, calls, scalars, threads, self._ring_planes, bind, lead_scalars
@@ -124,8 +128,8 @@ class UpdateRateMeter:
         self._kernel = f"{kernel} {threads} {bind} {alike}" if kernel else ""
         self._kept = load_figures(CACHE, KeptRate) if kernel and measure else {}
         self.key = f"updates {self._kernel}" if kernel else ""
-        self.factor = factor_of(self.key) if self._kept else 1.0
-        self._only_one = only_one
+        self.factor = factor_of(self.key) if self._kept and has_factor else 1.0
+        self._only_one, self._has_factor = only_one, has_factor
         self._updates_per_measurement = int(UPDATES_PER_MEASUREMENT / work * FLOAT32_BYTES / problem.item_bytes)
         expected = problem.cells * problem.levels * work / EXPECTED_CELLS_PER_SECOND
         seconds = SHORTEST_SECONDS if only_one else max(MIN_SECONDS, min(MAX_SECONDS, SHARE_OF_RUN * expected))
@@ -146,7 +150,7 @@ class UpdateRateMeter:
         if not self._recall(reduced):
             if self._seconds_left <= 0 or not self._fits(reduced):
                 return self._guess(sizes)
-            if self._known and not self._new:
+            if self._known and not self._new and self._has_factor:
                 self._measure_factor()
             rate = self._timed(reduced)
             self._known[reduced] = rate / self.factor
@@ -161,8 +165,8 @@ class UpdateRateMeter:
         unknown = [one for one in every if not self._recall(one) and self._fits(one)]
         if not unknown:
             return
-        known = self._fastest_known()
-        left = unknown if known is None else [known, *unknown]
+        known = self._fastest_known() if self._has_factor else []
+        left = [*known, *unknown]
         rates: dict[Sizes, list[float]] = {}
         for _ in range(TURNS):
             for one in left:
@@ -173,16 +177,18 @@ class UpdateRateMeter:
         if not rates:
             return
         # The highest rates are good for comparisons, but a run usually has a lower rate. So all new rates are
-        # multiplied by one factor, which gives the reference sizes their usual rate. If a rate was known before, the
-        # reference sizes are the sizes with the highest known rate, and this rate is their usual rate. Otherwise, the
-        # reference sizes are the fastest sizes, and their usual rate is the median of their rates.
-        reference = known if known in rates else max(rates, key=lambda one: max(rates[one]))
-        if reference == known:
-            self.factor = median(rates[reference]) / self._known[reference]
-        usual = self._known.get(reference) or median(rates[reference]) / self.factor
+        # multiplied by one number, which gives the reference sizes their usual rates. If rates were known before, the
+        # reference sizes are the sizes with the highest known rates, and these rates are their usual rates. Otherwise,
+        # the reference sizes are the fastest sizes, and their usual rate is the median of their rates.
+        if references := [one for one in known if one in rates]:
+            self.factor = median(median(rates[one]) / self._known[one] for one in references)
+            usual = median(self._known[one] / max(rates[one]) for one in references)
+        else:
+            fastest_rates = max(rates.values(), key=max)
+            usual = median(fastest_rates) / self.factor / max(fastest_rates)
         for one in unknown:
             if one in rates:
-                self._known[one] = usual * max(rates[one]) / max(rates[reference])
+                self._known[one] = usual * max(rates[one])
                 self._new.add(one)
 
     def keep(self) -> None:
@@ -206,17 +212,18 @@ class UpdateRateMeter:
     def _key(self, reduced: Sizes) -> str:
         return key_of(f"{self._kernel} {reduced}")
 
-    def _fastest_known(self) -> Sizes | None:
-        """Return the known sizes with the highest rate. Sizes from the user's cache that do not fit the memory of this
-        meter are left out."""
-        return max(filter(self._fits, self._known), key=lambda one: self._known[one], default=None)
+    def _fastest_known(self) -> list[Sizes]:
+        """Return the known sizes with the highest rates, at most REFERENCES sizes. Sizes from the user's cache that do
+        not fit the memory of this meter are left out."""
+        fitting = filter(self._fits, self._known)
+        return sorted(fitting, key=lambda one: self._known[one], reverse=True)[:REFERENCES]
 
     def _measure_factor(self) -> None:
         """Measure the fastest sizes of the cache again, and set the factor to the result. New rates are divided by this
         factor before they are kept. The factor of the last run is not good enough for this. The last run had perhaps
         other sizes, or the speed of the machine has changed since this run."""
-        if (known := self._fastest_known()) is not None:
-            self.factor = self._timed(known) / self._known[known]
+        if known := self._fastest_known():
+            self.factor = median([self._timed(one) / self._known[one] for one in known])
 
     def _timed(self, reduced: Sizes) -> float:
         """Measure and return the rate of sizes. Subtract the time of the measurement from the remaining time for
@@ -236,15 +243,15 @@ class UpdateRateMeter:
         return self._may_measure and self._fits(self._reduce(sizes))
 
     def measure_again(self, sizes: Sizes) -> None:
-        """Measure the rate of some sizes, for at least AGAIN_SECONDS. An earlier rate of these sizes is replaced. The
-        new rate is not kept in the user's cache. `can_measure(sizes)` must be true."""
+        """Measure the rate of some sizes, for at least AGAIN_SECONDS. The new rate replaces an earlier rate of these
+        sizes. `can_measure(sizes)` must be true."""
         reduced, rates = self._reduce(sizes), list[float]()
         rates.append(self._timed(reduced))
         end = time.perf_counter() + AGAIN_SECONDS
         while time.perf_counter() < end:
             rates.append(self._timed(reduced))
         self._known[reduced] = median(rates) / self.factor
-        self._new.discard(reduced)
+        self._new.add(reduced)
 
     def _reduce(self, sizes: Sizes) -> Sizes:
         """Return sizes whose rate is similar to the rate of `sizes`, but with fewer levels and planes. So a measurement

@@ -137,6 +137,11 @@ class RankGroup:
         return self._token
 
     @property
+    def ranks_on_same_node(self) -> int:
+        """The number of ranks on the node of this rank, including this rank."""
+        return sum(one.node == self.places[self.rank].node for one in self.places)
+
+    @property
     def ranks_on_same_cores(self) -> int:
         """The number of ranks that share the cores of this rank, including this rank."""
         return sum(one == self.places[self.rank] for one in self.places)
