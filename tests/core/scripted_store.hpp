@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -103,15 +102,7 @@ class ScriptedStore final : public Store {
     if (transfer.offset >= bytes_.size()) return 0;
     const std::size_t length =
         std::min({static_cast<std::size_t>(limit), transfer.length, bytes_.size() - transfer.offset});
-    std::byte *const place = bytes_.data() + transfer.offset;
-    iovec whole{transfer.data, transfer.length};
-    std::size_t done = 0;
-    for (const iovec &part : transfer.parts.empty() ? std::span(&whole, 1) : transfer.parts) {
-      const std::size_t bytes = std::min(part.iov_len, length - done);
-      std::memcpy(transfer.write ? place + done : begin_of(part), transfer.write ? begin_of(part) : place + done,
-                  bytes);
-      done += bytes;
-    }
+    copy(transfer, bytes_.data() + transfer.offset, length);
     return static_cast<std::int64_t>(length);
   }
 

@@ -8,8 +8,10 @@
 // the store if no transfer is in flight.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -48,6 +50,17 @@ struct Transfer {
   std::uint64_t tag = 0;
   std::span<iovec> parts = {};
 };
+
+/// Copies the first `length` bytes of a transfer from its memory to `place`, or from `place` to its memory.
+inline void copy(const Transfer &transfer, std::byte *place, std::size_t length) {
+  iovec whole{transfer.data, transfer.length};
+  for (const iovec &part : transfer.parts.empty() ? std::span(&whole, 1) : transfer.parts) {
+    const std::size_t bytes = std::min(part.iov_len, length);
+    std::memcpy(transfer.write ? place : begin_of(part), transfer.write ? begin_of(part) : place, bytes);
+    place += bytes;
+    length -= bytes;
+  }
+}
 
 /// The end of a transfer. `result` is the number of bytes transferred, or -errno. After a short transfer, the caller
 /// submits the remaining bytes. After EAGAIN and EINTR, the caller repeats the transfer. A store can return EAGAIN for

@@ -16,7 +16,6 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -169,14 +168,7 @@ class MmapStore final : public PoolStore {
     if (transfer.offset >= mapping.size()) return transfer.write ? -ENOSPC : 0;
     const std::size_t length = std::min<std::uint64_t>(transfer.length, mapping.size() - transfer.offset);
     std::byte *const place = mapping.data() + transfer.offset;
-    iovec whole{transfer.data, transfer.length};
-    std::size_t done = 0;
-    for (const iovec &part : transfer.parts.empty() ? std::span(&whole, 1) : transfer.parts) {
-      const std::size_t bytes = std::min(part.iov_len, length - done);
-      std::memcpy(transfer.write ? place + done : begin_of(part), transfer.write ? begin_of(part) : place + done,
-                  bytes);
-      done += bytes;
-    }
+    copy(transfer, place, length);
     forget(place, length);
     return static_cast<std::int64_t>(length);
   }
