@@ -1,7 +1,7 @@
 """Check the parts of ranks on disk: the cut, initial values, the return to the previous generation, and errors."""
 
 import os
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -159,6 +159,41 @@ def test_all_ranks_measure_the_rate_of_their_plan(tmp_path: Path) -> None:
     found = ranks(2, plans_with_measured_rates, tmp_path / "run.oc")
     measured, chosen, origin = found[0]
     assert found[1] == found[0] and chosen in measured and origin == "measured"
+
+
+def plans_with_a_lucky_rate(group: RankGroup, where: Path) -> Any:
+    """Plan the same run twice, with a cache. The sizes that are best at first have a tenth of their speed when all
+    ranks measure them together. Return the sizes that were measured together, and the sizes of both plans."""
+    engine.WORTH_MEASURING_UPDATES, update_rate.MIN_SECONDS, update_rate.AGAIN_SECONDS = 1, 0.1, 0.01
+    measure.device = lambda *_: StorageRates(1e9, 2e9, 3e9, 0.5, "measured", 4e9)  # type: ignore[assignment]
+    kept = dict[str, Any]()
+    update_rate.load_figures = lambda *_: dict(kept)  # type: ignore[assignment]
+    update_rate.keep_figures = lambda _, figures: kept.update(figures)  # type: ignore[attr-defined, assignment]
+    timed, measured = update_rate.UpdateRateMeter._timed, []
+
+    def measure_again(self: Any, sizes: Any) -> None:
+        measured.append(sizes)
+        reduced = self._reduce(sizes)
+        rate = timed(self, reduced)
+        self._known[reduced] = rate / 10 if sizes == measured[0] else rate
+        self._new.add(reduced)
+
+    update_rate.UpdateRateMeter.measure_again = measure_again  # type: ignore[method-assign]
+    chosen = []
+    for _ in range(2):
+        sim = oc.Simulation("heat7", shape=(40, 96, 256), directory=where, comm=group, memory="4MiB", steps=20)
+        chosen.append(sim.plan().plan.sizes)
+    return [[(one.levels, one.slab, one.block_y, *astuple(one)) for one in every] for every in (measured, chosen)]
+
+
+def test_ranks_choose_again_after_they_have_measured_together(tmp_path: Path) -> None:
+    """Checks ranks whose best plan is slower than its rate. The ranks must choose another plan, and keep the new rate,
+    so that the next run does not try the slow plan again."""
+    found = ranks(2, plans_with_a_lucky_rate, tmp_path / "run.oc")
+    shared = [[[sizes[:3] for sizes in every] for every in of_rank] for of_rank in found]
+    assert shared[0] == shared[1], "only the cache tiles of the ranks can differ"
+    for measured, chosen in found:
+        assert measured[0] not in chosen and measured.count(measured[0]) == 1 and len(measured) >= 3
 
 
 def plans_with_cached_rates(group: RankGroup, where: Path) -> Any:

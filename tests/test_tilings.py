@@ -313,6 +313,8 @@ def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch:
     monkeypatch.setattr(update_rate, "AGAIN_SECONDS", 0)
     again.measure_again(one)
     assert again(one) == pytest.approx(1e9 * 0.97 ** len(SlowingMeter.measured)), "neither has a rate measured again"
+    again.keep()
+    assert simulated_meter("a")(one) == pytest.approx(again(one) / again.factor / 2), "the cache has the newest rate"
     later = time.time() + update_rate.SECONDS_KEPT
     monkeypatch.setattr(time, "time", lambda: later)
     old = simulated_meter("a")
