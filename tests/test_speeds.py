@@ -38,13 +38,14 @@ def report(tmp_path: Path) -> Report:
     sim = oc.Simulation("heat2", (20, 20, 20), directory=tmp_path / "other.oc", memory="1MiB")
     short = sim.run(2)
     guess = replace(short.predicted, assumed={}, seconds=10.0, seconds_update=9.0, seconds_read=6.0, seconds_write=6.0)
+    guess = replace(guess, seconds_transfer=12.0)
     times: dict[str, Any] = dict(seconds=10.0, seconds_update=9.0, seconds_read_wait=0.5, seconds_write_wait=0.2)
     times |= dict(seconds_transfer=12.0, direct_io=True)
     return replace(short, predicted=guess, **times)
 
 
-def prepared(factor: float = 1.0) -> Any:
-    return SimpleNamespace(updates_key="updates heat2", updates_factor=factor)
+def prepared(factor: float = 1.0, storage: float = 1.0) -> Any:
+    return SimpleNamespace(updates_key="updates heat2", updates_factor=factor, storage_factor=storage)
 
 
 def test_a_report_names_a_speed_that_differs(report: Report) -> None:
@@ -58,7 +59,7 @@ def test_a_report_names_a_speed_that_differs(report: Report) -> None:
     slow = replace(report, seconds=30.0, seconds_read_wait=20.0)
     assert "note: the disk has limited this run to 30.0 s, predicted 6.000 s" in str(slow)
     assert "note: updates" not in str(slow)
-    guess = replace(report.predicted, seconds=40.0, seconds_read=38.0, seconds_write=38.0)
+    guess = replace(report.predicted, seconds=40.0, seconds_transfer=38.0)
     assert "note: this run has not waited for its disk as predicted" in str(replace(report, predicted=guess))
     for quiet in (
         replace(report, seconds_update=10.0),
@@ -101,20 +102,21 @@ def test_a_wrong_speed_of_a_disk_is_forgotten(report: Report, setup: Setup, tmp_
     updates do not change the factor of the disk."""
     key = measure.factor_key([tmp_path], "auto")
     measure.keep_factor(key, 0.2)
-    guess = replace(report.predicted, seconds_read=30.0, seconds_write=10.0)
-    speeds.keep_speeds(replace(report, predicted=guess, seconds_transfer=16.0), prepared(), setup)
-    assert measure.factor_of(key) == pytest.approx(0.5)
+    guess = replace(report.predicted, seconds_transfer=40.0)
+    for _ in range(2):  # the second run uses the plan of the first run again
+        speeds.keep_speeds(replace(report, predicted=guess, seconds_transfer=16.0), prepared(storage=0.2), setup)
+        assert measure.factor_of(key) == pytest.approx(0.5)
     # The run hardly waits. Its few transfers were in flight for a long time, but this does not make the disk slow.
-    speeds.keep_speeds(replace(report, seconds_transfer=15.0), prepared(), setup)
+    speeds.keep_speeds(replace(report, seconds_transfer=15.0), prepared(storage=0.5), setup)
     assert measure.factor_of(key) == pytest.approx(0.5)
     # The run waits as predicted. Only its updates take longer.
     guess = replace(report.predicted, seconds=14.0)
     slow = replace(report, predicted=guess, seconds=23.0, seconds_update=18.0, seconds_read_wait=4.8)
-    speeds.keep_speeds(slow, prepared(), setup)
+    speeds.keep_speeds(slow, prepared(storage=0.5), setup)
     assert measure.factor_of(key) == pytest.approx(0.5)
     # The run waits 3 s longer than predicted. Its transfers would take 6 s.
     waits = replace(report, seconds=14.0, seconds_read_wait=3.8)
-    speeds.keep_speeds(waits, prepared(), setup)
+    speeds.keep_speeds(waits, prepared(storage=0.5), setup)
     assert measure.factor_of(key) == pytest.approx(1 / 3)
 
 

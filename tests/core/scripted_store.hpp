@@ -19,8 +19,10 @@ class ScriptedStore final : public Store {
   /// Returns the maximum number of bytes that a transfer moves, or an error as -errno. Transfers are numbered from 0.
   using Script = std::function<std::int64_t(const Transfer &, std::size_t number)>;
 
-  explicit ScriptedStore(std::size_t size, std::size_t depth = 64, Script script = {})
-      : Store(one_file()), bytes_(size), depth_(depth), script_(std::move(script)) {
+  /// The transfers do not use the file in `files`, but its properties decide which transfers are direct.
+  explicit ScriptedStore(std::size_t size, std::size_t depth = 64, Script script = {},
+                         std::vector<File> files = one_file())
+      : Store(std::move(files)), bytes_(size), depth_(depth), script_(std::move(script)) {
     for (std::size_t i = 0; i < size; ++i) bytes_[i] = static_cast<std::byte>(i * 7 + i / 256);
   }
 

@@ -2,13 +2,17 @@
 // for the request that it names. The first error must stop the pump, and the message must name the place in the file.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "outcrop/base/aligned.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/pump.hpp"
 #include "scripted_store.hpp"
@@ -155,6 +159,31 @@ TEST(Pump, CompletesJoinedRequestsByTheirOwnBytes) {
   }
   pump.drain();
   EXPECT_EQ(pump.bytes_read(), file_bytes);
+}
+
+// A plane and its end follow each other in the file and in memory, but only the plane consists of whole pages. If the
+// pump joined them, the whole plane would go through the page cache.
+TEST(Pump, DoesNotJoinDirectAndBufferedRequests) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("outcrop_pump_" + std::to_string(getpid()));
+  File::create(path.string(), file_bytes);
+  std::vector<File> files;
+  files.push_back(File::open(path.string(), true, true));
+  std::filesystem::remove(path);
+  ScriptedStore store(file_bytes, 64, {}, std::move(files));
+  if (!store.direct()) GTEST_SKIP() << "no direct I/O here";
+  const AlignedMemory memory(file_bytes);
+  store.hold();
+  Pump pump(store, {.chunk_bytes = 1 << 15, .in_flight_bytes = 1 << 16, .capacity = 16});
+  pump.submit({false, 0, 32768, memory.data() + 32768, 512, no_ticket});
+  store.started(1);
+  const Ticket pages = pump.submit({false, 0, 0, memory.data(), 8192, no_ticket});
+  pump.submit({false, 0, 8192, memory.data() + 8192, 100, pages});
+  store.allow();
+  pump.drain();
+  std::vector<std::size_t> lengths;
+  for (const Transfer &transfer : store.started()) lengths.push_back(transfer.length);
+  EXPECT_EQ(lengths, (std::vector<std::size_t>{512, 8192, 100}));
 }
 
 // The requests are adjacent in the file. In memory, they are in reverse order. Each transfer is short, so the pump must

@@ -161,8 +161,7 @@ void Pump::join(TicketQueue &queue, Chunk &chunk) {
         request.rows == 1 && request.file == whole.file && request.offset == whole.offset + whole.length;
     const bool fits = whole.length + request.length <= options_.chunk_bytes &&
                       in_flight_bytes_ + request.length <= options_.in_flight_bytes;
-    const bool may_start =
-        complete(request.after) || (request.after == last && !overlaps(request, queued(last).request));
+    const bool may_start = complete(request.after) || (request.after == last && !uses_memory_of(chunk, request));
     if (!follows || !fits || !may_start || !add_memory(whole, request)) return;
     assert(next.issued == 0);
     next.issued = request.length;
@@ -173,6 +172,13 @@ void Pump::join(TicketQueue &queue, Chunk &chunk) {
   }
 }
 
+// Returns true if a request uses memory of a request in the chunk.
+bool Pump::uses_memory_of(const Chunk &chunk, const Request &request) const {
+  for (Ticket one = chunk.ticket; one != no_ticket; one = queued(one).joined)
+    if (overlaps(request, queued(one).request)) return true;
+  return false;
+}
+
 // Adds the memory of a request to a transfer. If this memory does not follow the memory of the transfer, the transfer
 // gets another part. Returns false if there is no place for another part. Also returns false if only one of the two
 // could be transferred directly, because a transfer with such parts would go through the page cache as a whole.
@@ -181,15 +187,12 @@ bool Pump::add_memory(Transfer &whole, const Request &request) {
   std::size_t count = whole.parts.size();
   if (count == 0) places[count++] = {whole.data, whole.length};
   iovec &last = places[count - 1];
-  const bool follows = request.data == begin_of(last) + last.iov_len;
-  if (!follows || count > 1) {
-    const File &file = store_.files().at(whole.file);
-    const std::uint64_t begin = request.offset - last.iov_len;
-    if (file.descriptor(begin, begin_of(last), last.iov_len) !=
-        file.descriptor(request.offset, request.data, request.length))
-      return false;
-  }
-  if (follows)
+  if (whole.file >= store_.files().size()) return false;
+  const File &file = store_.files()[whole.file];
+  if (file.descriptor(request.offset - last.iov_len, begin_of(last), last.iov_len) !=
+      file.descriptor(request.offset, request.data, request.length))
+    return false;
+  if (request.data == begin_of(last) + last.iov_len)
     last.iov_len += request.length;
   else if (count < places.size())
     places[count++] = {request.data, request.length};

@@ -113,6 +113,7 @@ class Pump {
   bool gather_from(TicketQueue &queue);
   void join(TicketQueue &queue, Chunk &chunk);
   void credit(Chunk &chunk, std::size_t moved);
+  bool uses_memory_of(const Chunk &chunk, const Request &request) const;
   bool add_memory(Transfer &whole, const Request &request);
   void release(std::size_t number);
   void settle(const Completion &completion);

@@ -40,7 +40,7 @@ from outcrop.plan.actions import (
     side_of,
 )
 from outcrop.plan.machine import Machine, NetworkRates, StorageRates, UpdateRate
-from outcrop.plan.memory import LARGE_SLOT_BYTES, NO_ACQUISITION_MEMORY, AcquisitionMemory, Staging, Window
+from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Staging, Window
 from outcrop.plan.plan import Pass, Prediction, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.staging import NO_WRITES, SnapshotWrites, snapshot_writes
@@ -541,6 +541,7 @@ def predict(
         seconds_update=sum(work.cells / cell_rate for _, work in works),
         seconds_read=read / device.read_bytes_per_second,
         seconds_write=written / device.write_bytes_per_second,
+        seconds_transfer=device.seconds_transfer(read, written),
         seconds_commit=len(works) * device.seconds_flush,
         bytes_sent=sent,
         bytes_received=received,
@@ -592,8 +593,7 @@ def _requests(problem: Problem, move: Read | Write) -> int:
         return (move.z1 - move.z0) * (move.area.y1 - move.area.y0)
     is_kept = move.array not in ("fringes", "recomputed", *FACES)
     are_adjacent = move.area == problem.whole_plane and is_kept and not problem.periodic[0]
-    has_gaps = problem.record_bytes > LARGE_SLOT_BYTES  # slots with gaps are not adjacent in memory
-    together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_adjacent and not has_gaps else 1
+    together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_adjacent else 1
     calls = -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)
     if move.array in ("stairs", "finished"):
         return max(-(-calls // TOGETHER_MESSAGES), -(-transfer_bytes(problem, move) // TOGETHER_BYTES))

@@ -70,9 +70,10 @@ class Pass:
 @dataclass(frozen=True)
 class Prediction:
     """The predicted cost of a plan. `seconds` is wall-clock time. Each other time is the time that one kind of work
-    would take alone. `seconds_checksum` is for the checksums of all transferred values. The cores compute these
-    checksums, so the time of the cores is `seconds_update` + `seconds_checksum`, and a little more. `bytes_sent` and
-    `bytes_received` count the rows that a rank sends to its neighbours and receives from them."""
+    would take alone. `seconds_transfer` is the time of all reads and writes, if they take place at the same time.
+    `seconds_checksum` is for the checksums of all transferred values. The cores compute these checksums, so the time of
+    the cores is `seconds_update` + `seconds_checksum`, and a little more. `bytes_sent` and `bytes_received` count the
+    rows that a rank sends to its neighbours and receives from them."""
 
     seconds: float
     bytes_read: int
@@ -85,6 +86,7 @@ class Prediction:
     bytes_sent: int = 0
     bytes_received: int = 0
     seconds_checksum: float = 0.0
+    seconds_transfer: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def translated(plan: Plan) -> list[_core.Pass]:
 class Prepared(Planned):
     """A plan for this machine with its kernel, its scalars and the layout of its threads. The plan uses update rates
     that were multiplied by `updates_factor`. `updates_key` is the key of this factor in the cache
-    (tiers/measure.py)."""
+    (tiers/measure.py). The plan uses speeds of the disk that were multiplied by `storage_factor`."""
 
     kernel: Kernel
     scalars: Scalars
@@ -144,6 +144,7 @@ class Prepared(Planned):
     bind: str
     updates_key: str = ""
     updates_factor: float = 1.0
+    storage_factor: float = 1.0
 
     @property
     def thread_layout(self) -> str:
@@ -238,14 +239,16 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
     assumed = {}
     if not rate.is_measured:
         assumed["updates"] = "the memory is too small to measure in" if worth else TOO_SHORT
+    places = [nearest_existing(path) for path in setup.directories]
+    disk = measure.factor_key(places, settings.io)
     if machine.device.origin == measure.ASSUMED.origin:
-        places = [nearest_existing(path) for path in setup.directories]
         assumed["storage"] = measure.why_assumed(places, may_write, problem) if worth else TOO_SHORT
     return Prepared(
         problem, machine, budget_bytes, given, choice.plan, choice.considered,
         updates_origin=rate.origin, assumed=assumed,
         kernel=kernel, scalars=scalars, layout=lay_out(settings.threads, settings.bind), bind=settings.bind,
         updates_key=rate.key, updates_factor=rate.factor, axes=description.axis_names,
+        storage_factor=measure.factor_of(disk) if disk and machine.device.origin == "cached" else 1.0,
     )  # fmt: skip
 
 

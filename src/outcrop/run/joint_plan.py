@@ -37,7 +37,7 @@ from outcrop.tiers.discover import lay_out
 from outcrop.tiers.update_rate import ASSUMED_CELLS_PER_SECOND, UpdateRateMeter
 from outcrop.units import format_bytes
 
-MAX_MEASURED_TOGETHER = 4
+MAX_MEASURED_TOGETHER = 5
 """The maximum number of choices for which all ranks measure update rates together."""
 
 
@@ -194,10 +194,10 @@ def _choose_measured(
         sizes = best.plans[0].plan.sizes
         can_measure = meter is not None and meter.is_measured and meter.can_measure(sizes)
         every = group.allgather([can_measure, sizes in known])
-        if all(is_known for _, is_known in every) or not all(ready for ready, _ in every) or meter is None:
+        if all(is_known for _, is_known in every):
             return best
-        if len(final) == MAX_MEASURED_TOGETHER:
-            return min(final, key=lambda one: one.seconds)
+        if meter is None or not all(ready for ready, _ in every) or len(final) == MAX_MEASURED_TOGETHER:
+            return min(final, key=lambda one: one.seconds, default=best)
         meter.measure_again(sizes)
         known.add(sizes)
         own = predicted_again(best.plans[0], machine, meter)

@@ -30,7 +30,8 @@ SMALL_SHARE = 0.01
 class Predicted:
     """The prediction of the plan. `assumed` gives the reason for each assumed speed. The keys of `assumed` are
     "updates" and "storage". `seconds_update`, `seconds_read` and `seconds_write` are the times that updates, reads and
-    writes would each take alone. For several ranks, these times are the times of the slowest rank."""
+    writes would each take alone. `seconds_transfer` is the time of reads and writes together. For several ranks, these
+    times are the times of the slowest rank."""
 
     seconds: float
     bytes_read: int
@@ -43,6 +44,7 @@ class Predicted:
     seconds_read: float = 0.0
     seconds_write: float = 0.0
     bytes_snapshots: int = 0
+    seconds_transfer: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ class Report(Shown):
             sum(one.bytes_written for one in both), max(one.memory_bytes for one in both),
             {**self.predicted.assumed, **other.predicted.assumed}, sum(one.seconds_repeated for one in both),
             *(sum(getattr(one, name) for one in both)
-              for name in ("bytes_sent", "seconds_update", "seconds_read", "seconds_write", "bytes_snapshots")),
+              for name in ("bytes_sent", "seconds_update", "seconds_read", "seconds_write", "bytes_snapshots",
+                           "seconds_transfer")),
         )  # fmt: skip
         rate = added["cells_updated"] / added["seconds"] if added["seconds"] else 0.0
         not_finite = {**other.not_finite, **self.not_finite}
@@ -278,7 +281,8 @@ def make_report(
         predicted=Predicted(
             guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes, dict(prepared.assumed),
             bytes_sent=guess.bytes_sent, seconds_update=guess.seconds_update, seconds_read=guess.seconds_read,
-            seconds_write=guess.seconds_write, bytes_snapshots=prepared.plan.snapshot_bytes,
+            seconds_write=guess.seconds_write, seconds_transfer=guess.seconds_transfer,
+            bytes_snapshots=prepared.plan.snapshot_bytes,
         ),
         seconds_other=_rest(runner.seconds, counters),
         warning=warning,
@@ -318,7 +322,7 @@ def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: 
         {what: why for one in guesses for what, why in one["assumed"].items()},
         bytes_sent=sum(one["bytes_sent"] for one in guesses),
         bytes_snapshots=sum(one["bytes_snapshots"] for one in guesses),
-        **{name: guesses[slowest][name] for name in ("seconds_update", "seconds_read", "seconds_write")},
+        **{f"seconds_{name}": guesses[slowest][f"seconds_{name}"] for name in ("update", "read", "write", "transfer")},
     )  # fmt: skip
     bad: dict[str, tuple[int, int]] = {}
     for one in reports:

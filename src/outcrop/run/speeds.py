@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from outcrop.paths import nearest_existing
 from outcrop.tiers import measure
-from outcrop.tiers.measure import factor_of, keep_factor
+from outcrop.tiers.measure import keep_factor
 from outcrop.units import format_seconds
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ def storage_ratio(report: Report) -> float | None:
     guess, waits = report.predicted, _waits(report)
     if "storage" in guess.assumed or not report.direct_io or report.seconds < LONG_SECONDS:
         return None
-    both, longer = guess.seconds_read + guess.seconds_write, max(guess.seconds_read, guess.seconds_write)
-    if not both or not report.seconds_transfer:
+    longer = max(guess.seconds_read, guess.seconds_write)
+    if not guess.seconds_transfer or not report.seconds_transfer:
         return None
     if waits < WAITING * report.seconds:
-        busy = report.seconds_transfer / both
+        busy = report.seconds_transfer / guess.seconds_transfer
         return busy if busy < 1 else None
     whole = report.seconds / (guess.seconds if _is_limit_expected(report) else longer)
     if waits >= MOST * report.seconds:
@@ -109,4 +109,4 @@ def keep_speeds(report: Report, prepared: Prepared, setup: Setup) -> None:
         keep_factor(prepared.updates_key, prepared.updates_factor / ratio)
     key = measure.factor_key([nearest_existing(path) for path in setup.directories], description.settings.io)
     if (ratio := storage_ratio(report)) is not None and key:
-        keep_factor(key, factor_of(key) / ratio)
+        keep_factor(key, prepared.storage_factor / ratio)

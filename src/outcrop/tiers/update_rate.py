@@ -166,7 +166,7 @@ class UpdateRateMeter:
         if not unknown:
             return
         known = self._fastest_known() if self._has_factor else []
-        left = [*known, *unknown]
+        left = [*known[:1], *unknown, *known[1:]]  # other known sizes come last, because the time can be used up
         rates: dict[Sizes, list[float]] = {}
         for _ in range(TURNS):
             for one in left:
