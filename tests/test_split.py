@@ -14,7 +14,7 @@ from damage import shrink
 from outcrop.errors import InputError
 from outcrop.plan.actions import FACES, Action, Block, Check, Commit, Read, Update, Write
 from outcrop.plan.contents import IllegalPlan
-from outcrop.plan.cost import cell_updates
+from outcrop.plan.cost import cell_updates, transfer_bytes
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.plan import Sizes
 from outcrop.plan.planner import choose
@@ -166,6 +166,9 @@ def test_predicted_bytes_are_those_of_the_messages(every: RankPlans) -> None:
             rows += high * problem.state_arrays * inside * problem.radius_y * one.levels
         assert plan.predicted.bytes_sent == rows * problem.pitch_bytes
         moved = problem.planes * problem.record_bytes * problem.state_arrays * len(plan.passes)
+        actions = [action for one in plan.passes for action in one.actions]
+        fringes = [one for one in actions if isinstance(one, Write) and one.array == "fringes"]  # only between blocks
+        moved += sum(transfer_bytes(problem, one) for one in fringes)
         assert plan.predicted.bytes_written == moved
 
 
