@@ -294,7 +294,7 @@ def test_coarse_snapshots_of_equal_parts_are_one_zarr_array(
 
 
 def fills(group: RankGroup | None, where: Path, rows: int) -> Results:
-    """Begin a run of which only the first rows have values that are not NaN."""
+    """Begin a run whose first rows have numbers. All other rows have NaN."""
     sim = oc.Simulation("heat7", SHAPE, directory=where, comm=group, memory="8MiB", threads=1, norms=oc.Norms(1))
     values = np.full(SHAPE, np.nan, "float32")
     values[:, :rows] = 2

@@ -65,11 +65,10 @@ class StorageRates:
 
     def seconds_transfer(self, read_bytes: int, written_bytes: int) -> float:
         """Return the time of transfers if as many reads and writes as possible take place at the same time."""
-        read, written = read_bytes / self.read_bytes_per_second, written_bytes / self.write_bytes_per_second
         both = min(read_bytes, written_bytes)
-        share = both / max(read_bytes, written_bytes, 1)
-        left = read * (1 - share) if read_bytes > written_bytes else written * (1 - share)
-        return min(read + written, 2 * both / self.mixed_bytes_per_second + left)
+        alone = both / self.read_bytes_per_second + both / self.write_bytes_per_second
+        rest = (read_bytes - both) / self.read_bytes_per_second + (written_bytes - both) / self.write_bytes_per_second
+        return min(alone, 2 * both / self.mixed_bytes_per_second) + rest
 
     def shared_by(self, processes: float) -> StorageRates:
         """Return the rates for one process if `processes` processes use the storage at the same time. The time of a

@@ -186,7 +186,7 @@ def _choose_measured(
     the best. All ranks measure the update rate of the best choice again, at the same time. Then the ranks propose
     again, until the best choice has such a rate. Other rates can be too high, because the ranks have measured them at
     different times, and then each rank had the whole memory bandwidth of its node. If the run is too short for
-    measurements on any rank, or if the memory of any rank is too small, the first choice is returned."""
+    measurements on any rank, or if the memory of any rank is too small, the best choice so far is returned."""
     meter = rate if isinstance(rate, UpdateRateMeter) else None
     known, final = set[Sizes](), list[JointChoice]()
     while True:
