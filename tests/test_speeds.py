@@ -18,10 +18,12 @@ from outcrop.run import speeds
 from outcrop.run.options import RunOptions
 from outcrop.run.report import Report
 from outcrop.run.setup import Setup, set_up
-from outcrop.tiers import measure
-from outcrop.user_cache import keep_figures
+from outcrop.tiers import measure, update_rate
+from outcrop.tiers.update_rate import RateOfPlan
+from outcrop.user_cache import keep_figures, load_figures
 from strategies import make_problem
 
+RATE = 4e9
 DISK = StorageRates(2e9, 1e9, 1.5e9, 0.01, "measured", 1e9)
 
 
@@ -45,7 +47,13 @@ def report(tmp_path: Path) -> Report:
 
 
 def prepared(factor: float = 1.0, storage: float = 1.0) -> Any:
-    return SimpleNamespace(updates_key="updates heat2", updates_factor=factor, storage_factor=storage)
+    return SimpleNamespace(rate=RateOfPlan("sizes", RATE, "updates heat2", factor), storage_factor=storage)
+
+
+def kept_rate() -> float:
+    """Return the rate in the cache that the next plan with the same sizes uses, or 0."""
+    kept = load_figures(update_rate.CACHE, update_rate.KeptRate).get("sizes")
+    return kept.updates_per_second * measure.factor_of("updates heat2") if kept else 0.0
 
 
 def test_a_report_names_a_speed_that_differs(report: Report) -> None:
@@ -71,14 +79,18 @@ def test_a_report_names_a_speed_that_differs(report: Report) -> None:
         assert not any(speeds.remarks(quiet))
 
 
-def test_two_runs_of_the_same_speed_keep_the_same_factor(report: Report, setup: Setup) -> None:
+def test_two_runs_of_the_same_speed_keep_the_same_rate(report: Report, setup: Setup) -> None:
     """Checks two runs on a machine whose updates are slower than measured. The prediction of the second run is right,
-    and the stored factor does not change."""
-    speeds.keep_speeds(replace(report, seconds_update=18.0), prepared(), setup)
-    assert measure.factor_of("updates heat2") == 0.5
+    and the stored rate does not change."""
+    slow = replace(report, seconds_update=18.0)
+    speeds.keep_speeds(slow, prepared(), setup)
+    assert kept_rate() == pytest.approx(RATE / 2)
+    factor = measure.factor_of("updates heat2")
+    assert factor == pytest.approx(update_rate.LUCK / 2)
+    second = SimpleNamespace(rate=RateOfPlan("sizes", kept_rate() / factor, "updates heat2", factor), storage_factor=1)
     guess = replace(report.predicted, seconds_update=18.0)
-    speeds.keep_speeds(replace(report, seconds_update=18.0, predicted=guess), prepared(0.5), setup)
-    assert measure.factor_of("updates heat2") == 0.5
+    speeds.keep_speeds(replace(slow, predicted=guess), second, setup)
+    assert kept_rate() == pytest.approx(RATE / 2) and measure.factor_of("updates heat2") == factor
     assert measure.factor_of("updates of another kernel") == 1
 
 
@@ -131,13 +143,13 @@ def test_a_factor_is_bounded_and_expires(setup: Setup, monkeypatch: pytest.Monke
 
 
 def test_runs_with_other_work_and_short_runs_keep_nothing(report: Report, tmp_path: Path, setup: Setup) -> None:
-    """Checks that a run with norms or snapshots stores no factor, because this additional work also takes time. A short
-    run stores no factor either."""
+    """Checks that a run with norms or snapshots stores no speeds, because this additional work also takes time. A short
+    run stores no speeds either."""
     options = RunOptions("heat2", (30, 30, 30), directory=tmp_path / "kept.oc", memory="1MiB")
     with_norms = set_up(replace(options, norms=oc.Norms(1)))
     speeds.keep_speeds(replace(report, seconds_update=18.0), prepared(), with_norms)
     speeds.keep_speeds(replace(report, seconds_update=1.0), prepared(), setup)
-    assert measure.factor_of("updates heat2") == 1
+    assert measure.factor_of("updates heat2") == 1 and kept_rate() == 0
 
 
 def test_two_plans_use_the_same_rate_of_checksums(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -296,7 +296,9 @@ def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch:
     first.compare([one, other])
     rates = first(one), first(other)
     first.keep()
-    measure.keep_factor(first.key, 0.5)
+    used = first.of_plan(one)
+    assert used is not None
+    measure.keep_factor(used.factor_key, 0.5)
     again = simulated_meter("a", planes=900)
     assert (again.factor, again.origin) == (0.5, "assumed")
     assert (again(one), again(other)) == (rates[0] / 2, rates[1] / 2)
@@ -319,6 +321,25 @@ def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch:
     monkeypatch.setattr(time, "time", lambda: later)
     old = simulated_meter("a")
     assert old(one) == pytest.approx(1e9 * 0.97 ** len(SlowingMeter.measured)) and old.factor == 1
+
+
+def test_a_run_corrects_the_rate_of_its_sizes(simulated: None) -> None:
+    """Checks that a run with lucky sizes lowers the kept rate of these sizes only. If a run is much slower than
+    predicted, the machine has become slower, so the factor of all sizes also changes."""
+    meter, one, other = simulated_meter("a"), Sizes(40, 60, 12), Sizes(40, 60, 8)
+    meter.compare([one, other])
+    rates = meter(one), meter(other)
+    meter.keep()
+    for ratio, of_other in ((1.08, 1.0), (0.95, 1.0), (2.0, update_rate.LUCK / 2), (0.5, 2 / update_rate.LUCK)):
+        before = simulated_meter("a")
+        rates = before(one), before(other)
+        used = before.of_plan(one)
+        assert used is not None
+        used.keep_run(ratio)
+        after = simulated_meter("a")
+        assert after(one) == pytest.approx(rates[0] / ratio), "the next prediction is right"
+        assert after(other) == pytest.approx(rates[1] * of_other)
+    assert simulated_meter("").of_plan(one) is None, "a meter without the cache corrects nothing"
 
 
 def test_a_given_height_is_that_of_bands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ from outcrop.run.setup import Setup
 from outcrop.run.user_values import decode_signals
 from outcrop.tiers import measure
 from outcrop.tiers.discover import ThreadLayout, lay_out
-from outcrop.tiers.update_rate import UpdateRateMeter, work_per_update
+from outcrop.tiers.update_rate import RateOfPlan, UpdateRateMeter, work_per_update
 
 ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 """The shards of an array, in the order of their planes."""
@@ -134,16 +134,15 @@ def translated(plan: Plan) -> list[_core.Pass]:
 
 @dataclass(frozen=True)
 class Prepared(Planned):
-    """A plan for this machine with its kernel, its scalars and the layout of its threads. The plan uses update rates
-    that were multiplied by `updates_factor`. `updates_key` is the key of this factor in the cache
-    (tiers/measure.py). The plan uses speeds of the disk that were multiplied by `storage_factor`."""
+    """A plan for this machine with its kernel, its scalars and the layout of its threads. `rate` is the update rate of
+    the plan if it belongs to the user's cache. The plan uses speeds of the disk that were multiplied by
+    `storage_factor` (tiers/measure.py)."""
 
     kernel: Kernel
     scalars: Scalars
     layout: ThreadLayout
     bind: str
-    updates_key: str = ""
-    updates_factor: float = 1.0
+    rate: RateOfPlan | None = None
     storage_factor: float = 1.0
 
     @property
@@ -247,7 +246,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         problem, machine, budget_bytes, given, choice.plan, choice.considered,
         updates_origin=rate.origin, assumed=assumed,
         kernel=kernel, scalars=scalars, layout=lay_out(settings.threads, settings.bind), bind=settings.bind,
-        updates_key=rate.key, updates_factor=rate.factor, axes=description.axis_names,
+        rate=rate.of_plan(choice.plan.sizes), axes=description.axis_names,
         storage_factor=measure.factor_of(disk) if disk and machine.device.origin == "cached" else 1.0,
     )  # fmt: skip
 

@@ -105,8 +105,8 @@ def keep_speeds(report: Report, prepared: Prepared, setup: Setup) -> None:
     taps = description.taps
     if setup.group is not None or description.states or taps.sources or taps.traces or taps.snapshots or taps.norms:
         return
-    if (ratio := updates_ratio(report)) is not None and prepared.updates_key:
-        keep_factor(prepared.updates_key, prepared.updates_factor / ratio)
+    if (ratio := updates_ratio(report)) is not None and prepared.rate:
+        prepared.rate.keep_run(ratio)
     key = measure.factor_key([nearest_existing(path) for path in setup.directories], description.settings.io)
     if (ratio := storage_ratio(report)) is not None and key:
         keep_factor(key, prepared.storage_factor / ratio)

@@ -26,7 +26,8 @@ keeps two factors: one factor for the kernel of the run, and one factor for the 
     factor = speed in the run / speed in the cache
 
 Later plans multiply all rates of this kernel, or of this disk, by the factor of the last long run. All sizes of a
-kernel have the same factor, so the factor does not change their order.
+kernel have the same factor, so the factor does not change their order. The run also corrects the rate of its own sizes
+(`RateOfPlan` in update_rate.py).
 """
 
 from __future__ import annotations

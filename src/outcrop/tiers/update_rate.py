@@ -21,7 +21,7 @@ from outcrop.plan.problem import NO_DEMAND, Problem
 from outcrop.plan.schemes.deep_halo import DeepHalo, bounded
 from outcrop.plan.schemes.wavefront import blocks_in_y
 from outcrop.plan.tuner import with_tiles
-from outcrop.tiers.measure import factor_of
+from outcrop.tiers.measure import factor_of, keep_factor
 from outcrop.user_cache import keep_figures, key_of, load_figures
 
 CACHE = "updates.json"
@@ -55,6 +55,9 @@ AGAIN_SECONDS = 0.4
 MAX_SETTLE_SECONDS = 3.0
 SETTLED = 1.03
 """Measurements are repeated as long as each new rate is more than this factor times the previous rate."""
+LUCK = 1.1
+"""A short measurement can be wrong by this factor, because it is short. A run corrects the rate of its sizes by at most
+this factor."""
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
 HEAT_OPERATIONS = 8
@@ -67,6 +70,26 @@ class KeptRate:
 
     updates_per_second: float
     seconds_measured: float
+
+
+@dataclass(frozen=True)
+class RateOfPlan:
+    """The rate that a plan uses, and the keys of its two parts in the user's cache. The rate is the product of the rate
+    of the sizes of the plan and of the factor of the kernel."""
+
+    key: str
+    updates_per_second: float
+    factor_key: str
+    factor: float
+
+    def keep_run(self, ratio: float) -> None:
+        """Correct the cache after a run whose updates have taken `ratio` times as long as predicted. The tuner chooses
+        the sizes with the highest rate, so this rate is often too high by chance. Therefore a ratio of up to LUCK
+        corrects the rate of these sizes only. The rest of a larger ratio corrects the factor of all sizes, because the
+        speed of the machine has changed."""
+        own = max(1 / LUCK, min(LUCK, ratio))
+        keep_figures(CACHE, {self.key: KeptRate(self.updates_per_second / own, time.time())})
+        keep_factor(self.factor_key, self.factor * own / ratio)
 
 
 def work_per_update(stencil: Stencil) -> float:
@@ -95,7 +118,6 @@ class UpdateRateMeter:
     text `kernel` must identify the code of the kernel and the processor. `keep` writes new rates to the cache. If the
     first rate comes from the cache, the meter multiplies all rates by `factor`. The last long run of this kernel has
     measured this factor (measure.py). If the meter then measures other sizes, the meter measures this factor again.
-    `key` identifies this factor in the cache, or is "" without `kernel`.
     """
 
     def __init__(
@@ -127,8 +149,8 @@ class UpdateRateMeter:
         alike = replace(problem, shape=(1, *problem.shape[1:]), steps=1, acquisition=NO_DEMAND)
         self._kernel = f"{kernel} {threads} {bind} {alike}" if kernel else ""
         self._kept = load_figures(CACHE, KeptRate) if kernel and measure else {}
-        self.key = f"updates {self._kernel}" if kernel else ""
-        self.factor = factor_of(self.key) if self._kept and has_factor else 1.0
+        self._factor_key = f"updates {self._kernel}"
+        self.factor = factor_of(self._factor_key) if self._kept and has_factor else 1.0
         self._only_one, self._has_factor = only_one, has_factor
         self._updates_per_measurement = int(UPDATES_PER_MEASUREMENT / work * FLOAT32_BYTES / problem.item_bytes)
         expected = problem.cells * problem.levels * work / EXPECTED_CELLS_PER_SECOND
@@ -196,6 +218,14 @@ class UpdateRateMeter:
         if self._kernel and self._new:
             now = time.time()
             keep_figures(CACHE, {self._key(one): KeptRate(self._known[one], now) for one in self._new})
+
+    def of_plan(self, sizes: Sizes) -> RateOfPlan | None:
+        """Return the rate of the sizes of a plan, or None if the meter does not use the user's cache."""
+        if not self._kernel or not self._known:
+            return None
+        reduced = self._reduce(sizes)
+        factors = self.factor * edge_factor(self._problem, reduced) / edge_factor(self._problem, sizes)
+        return RateOfPlan(self._key(reduced), self(sizes) / factors, self._factor_key, self.factor)
 
     def _recall(self, reduced: Sizes) -> bool:
         """Return True if the rate of these sizes is known, perhaps from the user's cache."""
