@@ -221,6 +221,9 @@ def test_odd_files_of_the_system_are_not_told(
         assert discover.free_node_bytes(0) is None and discover.memory_nodes_of_machine() == 0
         assert discover.caches() == discover.Caches(1 << 20, 16 << 20) and discover.last_level_bytes() == 16 << 20
         assert discover.processor_name() == os.uname().machine
+        lines = "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\n"
+        (tmp_path / "cpuinfo").write_text(lines + lines.replace("26", "25"))
+        assert discover.processor_name() == "AMD EPYC, family 26, model 2", "machines share the name"
         (tmp_path / "own").write_text("0::/group\n")
         assert discover.cgroup_limit_bytes() == discover.cgroup_free_bytes() == discover.UNLIMITED
     finally:

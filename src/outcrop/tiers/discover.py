@@ -151,11 +151,14 @@ def free_disk_bytes(folder: Path) -> int:
 
 
 def processor_name() -> str:
-    """Return the processor's model name, or the architecture if the name is unknown."""
-    for line in read(PROC / "cpuinfo").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return os.uname().machine
+    """Return the processor's model name with its family and model numbers, because virtual machines use one name for
+    processors of several generations. Return the architecture if the name is unknown."""
+    lines = (line.partition(":") for line in read(PROC / "cpuinfo").partition("\n\n")[0].splitlines())
+    found = {name.strip(): value.strip() for name, _, value in lines}
+    if "model name" not in found:
+        return os.uname().machine
+    numbers = (f"{name} {found[key]}" for name, key in (("family", "cpu family"), ("model", "model")) if key in found)
+    return ", ".join((found["model name"], *numbers))
 
 
 @dataclass(frozen=True)
