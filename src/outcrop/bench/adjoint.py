@@ -15,6 +15,7 @@ gradient out. A note gives the reason.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -116,6 +117,8 @@ def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, A
     sums: list[float] = []
 
     def both(history: History | None, by: Sequence[str]) -> tuple[Report, Report]:
+        # The space of the previous adjoint run must be free when the planner chooses a history.
+        shutil.rmtree(folder / "adjoint.oc", ignore_errors=True)
         run = Simulation(replace(options, force=True))
         run.assign(dict.fromkeys(static, halves))
         run.assign({name: "gaussian"})
