@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -191,11 +192,97 @@ def test_a_kill_while_values_are_read_keeps_the_replaced_run(tmp_path: Path) -> 
     assert oc.open(place).step == 1 and not (place / ".new-run").exists()
 
 
-def test_a_failure_while_files_are_renamed_leaves_a_run_that_can_be_replaced(
+class Killed(BaseException):
+    """Ends a process in a test, in place of a signal."""
+
+
+def kill_at(operation: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Raise Killed instead of operation number `operation` of those that change directories. Later operations also
+    raise Killed. The returned function tells whether such an operation took place."""
+    count = 0
+
+    def counted(wanted: Callable[..., Any]) -> Callable[..., Any]:
+        def change(*arguments: Any, **named: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count > operation:
+                raise Killed
+            return wanted(*arguments, **named)
+
+        return change
+
+    for name in ("replace", "move", "remove", "remove_files", "remove_empty", "put", "link"):
+        monkeypatch.setattr(Directory, name, counted(getattr(Directory, name)))
+    return lambda: count > operation
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_kill_loses_neither_run_while_one_replaces_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    """Checks kills before operations of the replacement. Afterwards, `oc.open` and `outcrop run` find the old run
+    or the new run, with all values and without other files."""
+    ends = set()
+    for operation in range(0, 1000, 1 + several):
+        places = [tmp_path / f"{operation}" / name for name in ("a", "b")[: 1 + several]]
+        values = make_old(*places)
+        new = oc.Simulation("heat2", SHAPE, directory=places, force=True, norms=oc.Norms(1), **TWO)
+        doubled = 2 * oc.open(places[0])["u"][:]
+
+        def twice(z0: int, z1: int, doubled: np.ndarray[Any, Any] = doubled) -> np.ndarray[Any, Any]:
+            return doubled[z0:z1]
+
+        with monkeypatch.context() as changed:
+            was_killed = kill_at(operation, changed)
+            with contextlib.suppress(Killed):
+                new["u"] = twice
+        if operation % 3 == 1:  # a command that would replace the run finishes the work first
+            words = ["run", "heat2", *(word for one in places for word in ("-d", str(one))), "-n", "8", "8", "12"]
+            assert call([*words, "--init", "1", "-t", "1"]) == 2
+        found = oc.open(places[0])
+        ends.add(found.step)
+        assert np.array_equal(found["u"][:], values if found.step else doubled)
+        assert call(["verify", "--quiet", str(places[0])]) == 0
+        if operation % 4 == 0:
+            oc.Simulation("heat2", SHAPE, directory=places[0], init=1, force=True, **TWO).run(1, "none")
+            names = sorted(one.name for one in places[0].iterdir())
+            assert names == [".u.0", ".u.1", "manifest.json", "u", "zarr.json"]
+            assert not several or not any(places[1].iterdir())
+        if not was_killed():
+            break
+    assert ends == {0, 3} and operation > 10
+
+
+def test_a_kill_leaves_no_files_of_the_replaced_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks kills while a run with other files is removed. Both kinds of runs can then be made in this directory."""
+    place, more = tmp_path / "run.oc", {"norms": oc.Norms(1), "snapshots": oc.Snapshots(1), **TWO}
+    for operation in range(12):
+        oc.Simulation("heat2", SHAPE, directory=place, init=1, force=True, **more).run(2, "none")
+        with monkeypatch.context() as changed:
+            kill_at(operation, changed)
+            with pytest.raises(Killed):
+                oc.Simulation("heat2", SHAPE, directory=place, init=2, force=True, **TWO).run(1, "none")
+        if operation % 2:
+            oc.Simulation("heat2", SHAPE, directory=place, init=2, force=True, **TWO).run(1, "none")
+            names = sorted(one.name for one in place.iterdir())
+            assert names == [".u.0", ".u.1", "manifest.json", "u", "zarr.json"]
+
+
+def test_another_new_run_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "run.oc"
+    values = make_old(place)
+    (place / ".new-run").mkdir()
+    (place / ".new-run" / "manifest.json").write_text("damaged")
+    with pytest.raises(InputError, match=r"\.new-run"):
+        oc.Simulation("heat2", SHAPE, directory=place, init=1, force=True, **TWO).run(1, "none")
+    assert np.array_equal(oc.open(place)["u"][:], values) and call(["verify", str(place)]) == 0
+
+
+def test_a_failure_while_files_are_renamed_does_not_lose_the_new_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "run.oc"
-    make_old(place)
+    values = make_old(place)
     sim = oc.Simulation("heat2", SHAPE, directory=place, force=True, **TWO)
 
     def fail(*names: object) -> None:
@@ -206,5 +293,7 @@ def test_a_failure_while_files_are_renamed_leaves_a_run_that_can_be_replaced(
         with pytest.raises(StorageError, match="cannot replace the run"):
             sim["u"] = oc.open(place)["u"]
     assert oc.open(place / ".new-run").step == 0  # all files are still there
-    oc.Simulation("heat2", SHAPE, directory=place, init=1, **TWO).run(1, "none")
-    assert oc.open(place).step == 1 and not (place / ".new-run").exists()
+    with pytest.raises(InputError, match=r"holds (a|an unfinished) run"):
+        oc.Simulation("heat2", SHAPE, directory=place, init=1, **TWO)
+    found = oc.open(place)
+    assert found.step == 0 and np.array_equal(found["u"][:], values) and not (place / ".new-run").exists()

@@ -37,6 +37,8 @@ from simulated.expected import Expected
 from simulated.substitutes import simulated, write_snapshot
 from simulated.system import SimulatedSystem
 
+MOST_STARTS = 8
+"""More than the number of processes that start a run at the same time."""
 RUN, FURTHER = Path("/simulated/above/run"), Path("/simulated/further")
 
 
@@ -194,8 +196,10 @@ class RunHistory:
         def start(number: int) -> None:
             manifest = self._manifest()
             new = Content(manifest.identity, NEW)
-            self.expected.begin(number, ABSENT)
-            self.expected.begin(number, new)
+            # The replaced run first loses its values. It can be a run that another process has just begun.
+            replaced = [Content(str(one), NEW) for one in range(1, self.numbers + MOST_STARTS)]
+            for content in (ABSENT, new, *replaced):
+                self.expected.begin(number, content)
             state = None
             try:
                 with created_in(self.directories, manifest, force, self.definitions.files) as state:
@@ -204,7 +208,7 @@ class RunHistory:
                     self._assign(number, state, self._some_names())
             except OutcropError:
                 if state is None or not state.has_values:  # a state with values lacks only links to them
-                    self.expected.withdraw(number, ABSENT)
+                    self.expected.withdraw(number, ABSENT, *replaced)
                 raise
             self._advance(number, state)
 

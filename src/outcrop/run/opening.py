@@ -33,6 +33,7 @@ from outcrop.run.acquisition.pass_acquisition import undivided_groups
 from outcrop.run.definition import as_problem, stencil_of
 from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
+from outcrop.run.disk.replacement import finish
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.places import check_files
@@ -60,7 +61,8 @@ def open_run(
 
     If several ranks open the run, and the run does not have a part for each of these ranks, the rows are first moved to
     these ranks. The rows also move if `ranks` gives another number of parts along z. If one process opens the directory
-    of all parts, the result is only for reading (`take_parts`). Raises the errors of `reopen`. Raises InputError if the
+    of all parts, the result is only for reading (`take_parts`). If a killed process has begun to replace the run, this
+    work is finished first. Raises the errors of `reopen`. Raises InputError if the
     run does not work with the number of ranks, or if there is too little space to move the rows."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
@@ -82,6 +84,8 @@ def open_run(
             if holds_parts(place):
                 return all_parts(place, changes)
             path = whole_place(place)
+            if not reads_only:
+                finish(as_path(path, "path"))
     setup = replace(reopen(path, changes, ranks, comm, reads_only), changes=changes)
     if group is not None and setup.state is not None:
         with group.together(), setup.state.locked():

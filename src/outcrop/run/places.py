@@ -15,6 +15,7 @@ from outcrop.run.device.device import Device
 from outcrop.run.disk.acquisition_files import first_sums
 from outcrop.run.disk.creation import check_creation, created_in
 from outcrop.run.disk.manifest import MANIFEST, NEW, Description, Manifest
+from outcrop.run.disk.replacement import finish
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder, RunStorage
 
@@ -52,7 +53,10 @@ def check_files(state: State) -> None:
 
 
 def check_state(places: list[Path], description: Description, force: bool = False, raw_device: bool = False) -> None:
-    """Raise InputError if `created_state` cannot create the run. The function changes nothing on storage."""
+    """Raise InputError if `created_state` cannot create the run. If a killed process has begun to replace an older run
+    in the same place, finish this work first. Otherwise the function changes nothing on storage."""
+    if not are_devices(places, raw_device):
+        finish(places[0])
     (check_devices if are_devices(places, raw_device) else check_creation)(places, description, force)
 
 

@@ -18,6 +18,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -44,6 +45,7 @@ from outcrop.run.disk.manifest import (
     Description,
     Manifest,
     Member,
+    new_manifest,
     read_manifest,
     read_member,
     resume_command,
@@ -73,25 +75,25 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
     InputError is raised, nothing was changed. If the `with` ends before the first commit, all created files and
     directories are removed. Raises StorageError when the system refuses an operation that the checks allowed."""
     with hold_directories(directories) as (taken, locks, made):
-        own, what = taken[0], f"cannot create the run in {taken[0].path}"
+        own, what, old = taken[0], f"cannot create the run in {taken[0].path}", None
         try:
             check_contents(dict(enumerate(taken)), manifest, force)
             with os_errors_as(StorageError, what, names_file=True):
                 old = read_manifest(own) if own.status(MANIFEST) else None
                 before = further_directories(own, old, must_be_there=False) if old else []
+                for directory in (*before, *taken):
+                    clear_staged(directory)
         except BaseException:
             remove_made(made)
             raise
         state = State(RunFolder(own.path), manifest)
         try:
             with os_errors_as(StorageError, what, names_file=True):
-                own.replace(MANIFEST, manifest.to_bytes())  # this write replaces the old run in one step
                 if old is not None:
-                    clear(own, old)
+                    withdraw(own, old)
                 for directory in (*before, *taken[1:]):
                     clear_share(directory)
-                for directory in (*before, *taken):
-                    clear_staged(directory)
+                own.replace(MANIFEST, manifest.to_bytes())
                 _make_files(taken, manifest, definitions)
                 for directory in taken:
                     flush_parents(directory.path)
@@ -100,7 +102,9 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
         except BaseException:
             if not state.has_values:
                 with contextlib.suppress(OSError, StorageError):
-                    clear(own, manifest)
+                    for one in (old, manifest):
+                        if one is not None:
+                            clear(own, one)
                     for directory in taken[1:]:
                         clear_share(directory)
                     # The manifest is removed last. As long as the manifest exists, a later command can remove the other
@@ -232,6 +236,13 @@ def seal_member(member: Member) -> bytes:
     return sealed(msgspec.to_builtins(member))
 
 
+def withdraw(directory: Directory, old: Manifest) -> None:
+    """Commit that the run `old` has no values any more, and remove its files. Its manifest stays until the caller
+    replaces it. If the process is killed before, the manifest tells a later command which files remain."""
+    directory.replace(MANIFEST, replace(new_manifest(old), identity=old.identity, sums=old.sums).to_bytes())
+    clear(directory, old)
+
+
 def clear(directory: Directory, old: Manifest) -> None:
     """Remove the files of the run `old`, but not its manifest. The calling process must hold the lock of the
     directory."""
@@ -253,18 +264,23 @@ def clear_share(directory: Directory) -> None:
 
 def clear_staged(directory: Directory) -> None:
     """Remove the files of an unfinished new run, which has not replaced the run in `directory`
-    (run/disk/replacement.py). A killed process can leave such a run."""
+    (run/disk/replacement.py). A killed process can leave such a run. Raises InputError if another process uses this new
+    run, or if its manifest cannot be read."""
     status = directory.status(STAGED)
     if status is None or not stat.S_ISDIR(status.st_mode):
         return
     with Directory.open(directory.path / STAGED) as staged:
-        if staged.status(MANIFEST):
-            clear(staged, read_manifest(staged))
-        else:
-            clear_share(staged)
-        staged.flush()
-        for name in (MANIFEST, MEMBER, *_BEGUN):
-            staged.remove_files([name])
+        lock = staged.hold()
+        try:
+            if staged.status(MANIFEST):
+                clear(staged, read_manifest(staged))
+            else:
+                clear_share(staged)
+            staged.flush()
+            for name in (MANIFEST, MEMBER, *_BEGUN):
+                staged.remove_files([name])
+        finally:
+            staged.release(lock)
     directory.remove_empty(STAGED)
 
 

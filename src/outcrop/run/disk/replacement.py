@@ -3,12 +3,15 @@
     run.oc/                     the old run, which stays complete while the first values are read
       .new-run/                 the new run, a complete run in a folder of its own
 
-    publish:  lock both runs ──► manifest without values ──► clear the old run ──► rename files ──► manifest
+    publish:  lock both runs ──► old manifest without values ──► clear the old run ──► new manifest without values
+                                                             ──► rename files      ──► new manifest
 
 The values of the new run can come from the old run. Therefore the old run is removed only when all values are written.
-If the process is killed during `publish`, the folder `.new-run` still contains the files that were not renamed yet.
+If the process is killed during `publish`, the folder `.new-run` still contains its manifest, and the files that were
+not renamed yet. The next command that opens or replaces the run then calls `finish`, which does the rest.
+
 Each directory of the run has such a folder, so that each rename stays in one file system. `created_in` replaces a
-folder that a killed process has left."""
+folder that a killed process has left before `publish`."""
 
 from __future__ import annotations
 
@@ -23,13 +26,24 @@ from outcrop.paths import remove_made
 from outcrop.run.disk.contents import array_folders
 from outcrop.run.disk.creation import (
     check_contents,
-    clear,
     clear_share,
     clear_staged,
     hold_directories,
     seal_member,
+    withdraw,
 )
-from outcrop.run.disk.manifest import MANIFEST, MEMBER, NEW, STAGED, Description, Manifest, Member, read_manifest
+from outcrop.run.disk.manifest import (
+    MANIFEST,
+    MEMBER,
+    NEW,
+    READY,
+    STAGED,
+    Description,
+    Manifest,
+    Member,
+    read_manifest,
+    read_member,
+)
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder, further_directories
 
@@ -65,32 +79,93 @@ def old_run_held(directories: Sequence[Path], description: Description) -> Itera
 
 def publish(state: State, taken: Sequence[Directory]) -> None:
     """Replace the old run in the directories `taken` by the new run. The caller must have locked these directories.
-    `state` is the state of the new run, and afterwards refers to these directories. Raises StorageError."""
+    `state` is the state of the new run, and afterwards refers to these directories. Raises InputError if another
+    process uses the new run. Raises StorageError."""
+    with state.locked():
+        manifest = located(state.manifest, [one.path for one in taken])
+        _replace(taken, manifest)
+    _clear_staged(taken)
+    state.move_to(RunFolder(taken[0].path), manifest)
+
+
+def finish(path: Path) -> None:
+    """If a killed process has begun to replace the run in the directory `path`, and the new run is complete, do the
+    rest of `publish`. If another process has locked the run, do nothing. Raises InputError and StorageError."""
+    staged = path / STAGED
+    if staged.is_symlink() or not (staged / MANIFEST).exists() or _begun_manifest(path) is None:
+        return
+    with Directory.open(staged) as new:
+        manifest = read_manifest(new)
+        places = [path, *(Path(name).parent for name in manifest.directories[1:])]
+        if manifest.phase != READY or not all(_is_share(one, manifest, n) for n, one in enumerate(places) if n):
+            return
+        with contextlib.suppress(InputError), hold_directories(places) as (taken, _, _):
+            lock = new.hold()
+            try:
+                if (begun := _begun_manifest(path)) is not None:
+                    _replace(taken, located(read_manifest(new), places))
+            finally:
+                new.release(lock)
+            if begun is not None:
+                _clear_staged(taken)
+
+
+def _begun_manifest(path: Path) -> Manifest | None:
+    """Return the manifest of the run in `path` if the run has no values. Otherwise return None."""
+    try:
+        with Directory.open(path) as own:
+            found = read_manifest(own)
+    except (OSError, InputError):
+        return None
+    return found if found.phase == NEW else None
+
+
+def _is_share(path: Path, manifest: Manifest, index: int) -> bool:
+    """Return True if `path` has the planes of directory number `index` of the new run `manifest`. The manifest alone
+    cannot be trusted. The planes are in a folder STAGED or in `path` itself."""
+    for place in (path / STAGED, path):
+        try:
+            with Directory.open(place) as there:
+                member = read_member(there)
+        except (OSError, InputError):
+            continue
+        if member is not None and (member.identity, member.index) == (manifest.identity, index):
+            return True
+    return False
+
+
+def _replace(taken: Sequence[Directory], manifest: Manifest) -> None:
+    """Do the steps of `publish`. A part of these steps can be done already."""
     own = taken[0]
-    manifest = located(state.manifest, [one.path for one in taken])
     with os_errors_as(StorageError, f"cannot replace the run in {own.path}", names_file=True):
         old = read_manifest(own) if own.status(MANIFEST) else None
         before = further_directories(own, old, must_be_there=False) if old else []
-        own.replace(MANIFEST, replace(manifest, phase=NEW, filled={}).to_bytes())
-        if old is not None:
-            clear(own, old)
+        if old is not None and old.identity != manifest.identity:
+            withdraw(own, old)
         for directory in (*before, *taken[1:]):
-            clear_share(directory)
+            if (member := read_member(directory)) is not None and member.identity != manifest.identity:
+                clear_share(directory)
+        own.replace(MANIFEST, replace(manifest, phase=NEW, filled={}).to_bytes())
         for index, directory in enumerate(taken):
             if index:
                 member = Member(manifest.identity, str(own.path.absolute()), index, tuple(array_folders(manifest)))
                 directory.replace(MEMBER, seal_member(member))
             _move_files(directory)
-        storage = RunFolder(own.path)
         if len(taken) > 1:
-            storage.repair(manifest)  # links to shards in further directories contain the paths of these directories
+            # links to shards in further directories contain the paths of these directories
+            RunFolder(own.path).repair(manifest)
         own.replace(MANIFEST, manifest.to_bytes())
+
+
+def _clear_staged(taken: Sequence[Directory]) -> None:
+    with os_errors_as(StorageError, f"cannot replace the run in {taken[0].path}", names_file=True):
         for directory in taken:
             clear_staged(directory)
-    state.move_to(storage, manifest)
 
 
 def _move_files(directory: Directory) -> None:
+    if directory.status(STAGED) is None:
+        return
     for name in directory.names(STAGED):
         if name not in (MANIFEST, MEMBER):
             directory.move(f"{STAGED}/{name}", name)
