@@ -340,6 +340,23 @@ def test_truncated_traces_are_no_corruption_of_planes(tmp_path: Path) -> None:
         oc.open(where)["u"][0]
 
 
+def test_repair_keeps_the_checksums_that_a_short_record_still_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks a record of the checksums of snapshots that has lost its last two rows. `--repair` must not change the
+    other three rows."""
+    where = tmp_path / "run.oc"
+    shape, shots = (12, 8, 8), oc.Snapshots(1)
+    sim = oc.Simulation("heat2", shape, directory=where, init=1, memory="1MiB", threads=1, snapshots=shots)
+    sim.run(4, "none")
+    os.truncate(where / ".taps" / "snapshots-u", 3 * 4)
+    assert call(["verify", "--repair", str(where)]) == 2
+    capsys.readouterr()
+    assert call(["verify", str(where)]) == 2
+    out = capsys.readouterr().out
+    assert [number for number in range(5) if f"/u/c/{number}/" in out] == [3, 4]
+
+
 def test_repair_goes_on_after_missing_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that `--repair` mends everything else if shards and a record cannot be used, and says at the end what it
     could not mend."""

@@ -137,10 +137,12 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
     with os_errors_as(StorageError, f"{directory.path / file} cannot be filled up"):
         if directory.status(file) is None:
             directory.put(file)
+        # a record has numbers of 8 bytes, or checksums of 4 bytes
+        item_bytes = 4 if manifest.own_taps.records(manifest.step)[name][0] % 8 else 8
         size = len(directory.read_file(file, count))
-        begin = size - size % 8
+        begin = size - size % item_bytes
         if size < count:
-            directory.write(file, begin, np.full(-(-(count - begin) // 8), np.nan))
+            directory.write(file, begin, np.full((count - begin) // item_bytes, np.nan, f"f{item_bytes}"))
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
