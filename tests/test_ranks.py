@@ -584,3 +584,7 @@ def test_ranks_without_a_common_plan_are_refused() -> None:
     least = smallest_budget_bytes(small.part(problem, cut), "wavefront")
     best = choose_together(problem, cut, [large, replace(small, budget_bytes=least), other], list, "wavefront")[0]
     assert (best.shared.steps, best.shared.slab) == (1, 1)
+    problem = make_problem((40, 58, 300), (1, 2, 1), 8)  # moving the cut needs more memory than equal parts
+    ranks = [PlannedRank(rank, MACHINE, 300_000, lambda _: assumed_rate) for rank in range(2)]
+    with pytest.raises(BudgetError, match=r"at least \d+ KiB"):
+        choose_together(problem, cut_problem(problem, 2), ranks, list, "split", may_move=True)

@@ -147,8 +147,9 @@ def _proposals(
     problem: Problem, cut: Cut, one: PlannedRank, scheme: str, given: GivenSizes, may_move: bool,
     known: dict[Hashable, list[list[Any]]],
 ) -> list[list[Any]]:  # fmt: skip
-    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], in ascending order."""
-    part, found = one.part(problem, cut), list[list[Any]]()
+    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], in ascending order. Raises
+    BudgetError if no scheme fits the memory of the rank."""
+    part, found, refused = one.part(problem, cut), list[list[Any]](), BudgetError("")
     require_budget(part, one.budget_bytes, scheme, given)
     for each in schemes_for(part, scheme, given):
         alike = _as_balanced(part) if may_move and given.bt is None and is_moved(problem, each) else part
@@ -157,8 +158,10 @@ def _proposals(
             if key not in known:
                 known[key] = _proposals_of_scheme(alike, one, each.name, given)
             found += known[key]
-        except BudgetError:  # another scheme may need less memory
-            continue
+        except BudgetError as error:  # another scheme may need less memory
+            refused = error
+    if not found:
+        raise refused
     return sorted(found)
 
 
