@@ -47,7 +47,7 @@ def report(tmp_path: Path) -> Report:
 
 
 def prepared(factor: float = 1.0, storage: float = 1.0) -> Any:
-    return SimpleNamespace(rate=RateOfPlan("sizes", RATE, "updates heat2", factor), storage_factor=storage)
+    return SimpleNamespace(rate=RateOfPlan("sizes", RATE, "updates heat2", factor, 0), storage_factor=storage)
 
 
 def kept_rate() -> float:
@@ -87,7 +87,8 @@ def test_two_runs_of_the_same_speed_keep_the_same_rate(report: Report, setup: Se
     assert kept_rate() == pytest.approx(RATE / 2)
     factor = measure.factor_of("updates heat2")
     assert factor == pytest.approx(update_rate.LUCK / 2)
-    second = SimpleNamespace(rate=RateOfPlan("sizes", kept_rate() / factor, "updates heat2", factor), storage_factor=1)
+    rate = RateOfPlan("sizes", kept_rate() / factor, "updates heat2", factor, 0)
+    second = SimpleNamespace(rate=rate, storage_factor=1)
     guess = replace(report.predicted, seconds_update=18.0)
     speeds.keep_speeds(replace(slow, predicted=guess), second, setup)
     assert kept_rate() == pytest.approx(RATE / 2) and measure.factor_of("updates heat2") == factor

@@ -308,19 +308,38 @@ def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch:
     count = len(SlowingMeter.measured)
     factor = (1e9 * 0.97 ** (count - 2) / rates[0] + 0.8e9 * 0.97 ** (count - 1) / rates[1]) / 2
     assert again(one) == pytest.approx(factor * rates[0]), "the factor is measured again"
-    kept = again(new) / factor
     again.keep()
-    assert simulated_meter("a")(new) == pytest.approx(kept / 2), "the wrong factor has changed the kept rate"
+    assert simulated_meter("a")(new) == pytest.approx(again(new)), "the cache has another factor"
     assert simulated_meter("b").factor == 1
     monkeypatch.setattr(update_rate, "AGAIN_SECONDS", 0)
     again.measure_again(one)
     assert again(one) == pytest.approx(1e9 * 0.97 ** len(SlowingMeter.measured)), "neither has a rate measured again"
     again.keep()
-    assert simulated_meter("a")(one) == pytest.approx(again(one) / again.factor / 2), "the cache has the newest rate"
+    assert simulated_meter("a")(one) == pytest.approx(again(one)), "the cache has the newest rate"
     later = time.time() + update_rate.SECONDS_KEPT
     monkeypatch.setattr(time, "time", lambda: later)
     old = simulated_meter("a")
     assert old(one) == pytest.approx(1e9 * 0.97 ** len(SlowingMeter.measured)) and old.factor == 1
+
+
+def test_a_new_rate_without_a_known_rate_has_no_old_factor(simulated: None) -> None:
+    """Checks that the factor of the last run is forgotten if no known rate can be measured again beside a new rate. The
+    next plan then uses the same rate for the new sizes, and measures the other sizes again."""
+    first, one, other = simulated_meter("a"), Sizes(40, 60, 12), Sizes(40, 60, 8)
+    first(one)
+    first.keep()
+    used = first.of_plan(one)
+    assert used is not None
+    used.keep_run(2)
+    second = simulated_meter("a")
+    rate = second(other)
+    assert rate == pytest.approx(0.8e9 * 0.97 ** len(SlowingMeter.measured)) and second.factor == 1
+    second.keep()
+    third = simulated_meter("a")
+    assert third(other) == rate and third.origin == "cached", "two plans in a row use the same rate"
+    count = len(SlowingMeter.measured)
+    third(one)
+    assert len(SlowingMeter.measured) > count, "a rate with another factor cannot be compared"
 
 
 def test_a_run_corrects_the_rate_of_its_sizes(simulated: None) -> None:

@@ -28,6 +28,10 @@ keeps two factors: one factor for the kernel of the run, and one factor for the 
 Later plans multiply all rates of this kernel, or of this disk, by the factor of the last long run. All sizes of a
 kernel have the same factor, so the factor does not change their order. The run also corrects the rate of its own sizes
 (`RateOfPlan` in update_rate.py).
+
+A disk that is measured again has the factor 1. If all known rates of a kernel were measured with another factor than 1,
+and no rate can be compared with a new rate, a new epoch begins: its factor is 1, and rates of earlier epochs are no
+longer used.
 """
 
 from __future__ import annotations
@@ -262,10 +266,11 @@ def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
 
 
 def measure_afresh(folder: Path, io: str = "auto") -> StorageRates:
-    """Measure the device of `folder`, and replace its cached rates."""
+    """Measure the device of `folder`, and replace its cached rates. The new rates have the factor 1."""
     measured = measure_device(folder, io)
     if measured is not ASSUMED:
         keep_figures(CACHE, {_key(folder, io): measured})
+        keep_factor(factor_key([folder], io), 1.0)
     return measured
 
 
@@ -391,21 +396,32 @@ MIN_FACTOR, MAX_FACTOR = 0.2, 2.0
 
 @dataclass(frozen=True)
 class KeptFactor:
-    """A factor in the user's cache, and a time: the end of the run that measured the factor, in seconds since 1970."""
+    """A factor in the user's cache, and a time: the end of the run that measured the factor, in seconds since 1970. The
+    factor belongs to the rates of the same epoch."""
 
     factor: float
     seconds_measured: float
+    epoch: int = 0
+
+
+def kept_factor(what: str) -> KeptFactor:
+    """Return the factor of the kernel or disk that the text `what` identifies. Return the factor 1 if there is none. If
+    the factor is too old, return the factor 1 of the next epoch."""
+    now = time.time()
+    kept = load_figures(FACTORS, KeptFactor).get(key_of(what))
+    if kept is None:
+        return KeptFactor(1.0, now)
+    if not 0 <= now - kept.seconds_measured < SECONDS_KEPT:
+        return KeptFactor(1.0, now, kept.epoch + 1)
+    return replace(kept, factor=min(MAX_FACTOR, max(MIN_FACTOR, kept.factor)))
 
 
 def factor_of(what: str) -> float:
     """Return the factor of the kernel or disk that the text `what` identifies, or 1 if there is no recent factor."""
-    kept = load_figures(FACTORS, KeptFactor).get(key_of(what))
-    if kept is None or not 0 <= time.time() - kept.seconds_measured < SECONDS_KEPT:
-        return 1.0
-    return min(MAX_FACTOR, max(MIN_FACTOR, kept.factor))
+    return kept_factor(what).factor
 
 
-def keep_factor(what: str, factor: float) -> None:
+def keep_factor(what: str, factor: float, epoch: int = 0) -> None:
     """Keep a factor, and replace the earlier factor. A factor outside the limits becomes the limit."""
     bounded = min(MAX_FACTOR, max(MIN_FACTOR, factor))
-    keep_figures(FACTORS, {key_of(what): KeptFactor(bounded, time.time())})
+    keep_figures(FACTORS, {key_of(what): KeptFactor(bounded, time.time(), epoch)})

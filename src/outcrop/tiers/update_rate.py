@@ -21,7 +21,7 @@ from outcrop.plan.problem import NO_DEMAND, Problem
 from outcrop.plan.schemes.deep_halo import DeepHalo, bounded
 from outcrop.plan.schemes.wavefront import blocks_in_y
 from outcrop.plan.tuner import with_tiles
-from outcrop.tiers.measure import factor_of, keep_factor
+from outcrop.tiers.measure import keep_factor, kept_factor
 from outcrop.user_cache import keep_figures, key_of, load_figures
 
 CACHE = "updates.json"
@@ -81,6 +81,7 @@ class RateOfPlan:
     updates_per_second: float
     factor_key: str
     factor: float
+    epoch: int
 
     def keep_run(self, ratio: float) -> None:
         """Correct the cache after a run whose updates have taken `ratio` times as long as predicted. The tuner chooses
@@ -89,7 +90,7 @@ class RateOfPlan:
         speed of the machine has changed."""
         own = max(1 / LUCK, min(LUCK, ratio))
         keep_figures(CACHE, {self.key: KeptRate(self.updates_per_second / own, time.time())})
-        keep_factor(self.factor_key, self.factor * own / ratio)
+        keep_factor(self.factor_key, self.factor * own / ratio, self.epoch)
 
 
 def work_per_update(stencil: Stencil) -> float:
@@ -150,7 +151,8 @@ class UpdateRateMeter:
         self._kernel = f"{kernel} {threads} {bind} {alike}" if kernel else ""
         self._kept = load_figures(CACHE, KeptRate) if kernel and measure else {}
         self._factor_key = f"updates {self._kernel}"
-        self.factor = factor_of(self._factor_key) if self._kept and has_factor else 1.0
+        last = kept_factor(self._factor_key) if self._kept and has_factor else None
+        self.factor, self._epoch = (last.factor, last.epoch) if last else (1.0, 0)
         self._only_one, self._has_factor = only_one, has_factor
         self._updates_per_measurement = int(UPDATES_PER_MEASUREMENT / work * FLOAT32_BYTES / problem.item_bytes)
         expected = problem.cells * problem.levels * work / EXPECTED_CELLS_PER_SECOND
@@ -214,18 +216,20 @@ class UpdateRateMeter:
                 self._new.add(one)
 
     def keep(self) -> None:
-        """Write the new rates to the cache of the user."""
+        """Write the new rates to the cache of the user, and the factor by which they were divided."""
         if self._kernel and self._new:
             now = time.time()
             keep_figures(CACHE, {self._key(one): KeptRate(self._known[one], now) for one in self._new})
+            if self._has_factor:
+                keep_factor(self._factor_key, self.factor, self._epoch)
 
     def of_plan(self, sizes: Sizes) -> RateOfPlan | None:
-        """Return the rate of the sizes of a plan, or None if the meter does not use the user's cache."""
-        if not self._kernel or not self._known:
+        """Return the known rate of the sizes of a plan. Return None if the rate is not known, if the meter does not use
+        the user's cache, or if the plan has blocks along x or z, because the cache has no rates for such blocks."""
+        rate = self._known.get(reduced := self._reduce(sizes))
+        if rate is None or not self._kernel or sizes.block_x or sizes.block_z:
             return None
-        reduced = self._reduce(sizes)
-        factors = self.factor * edge_factor(self._problem, reduced) / edge_factor(self._problem, sizes)
-        return RateOfPlan(self._key(reduced), self(sizes) / factors, self._factor_key, self.factor)
+        return RateOfPlan(self._key(reduced), rate, self._factor_key, self.factor, self._epoch)
 
     def _recall(self, reduced: Sizes) -> bool:
         """Return True if the rate of these sizes is known, perhaps from the user's cache."""
@@ -240,7 +244,7 @@ class UpdateRateMeter:
         return True
 
     def _key(self, reduced: Sizes) -> str:
-        return key_of(f"{self._kernel} {reduced}")
+        return key_of(f"{self._kernel} {self._epoch} {reduced}")
 
     def _fastest_known(self) -> list[Sizes]:
         """Return the known sizes with the highest rates, at most REFERENCES sizes. Sizes from the user's cache that do
@@ -258,14 +262,17 @@ class UpdateRateMeter:
     def _timed(self, reduced: Sizes) -> float:
         """Measure and return the rate of sizes. Subtract the time of the measurement from the remaining time for
         measurements."""
-        if not self._known:
-            self.factor = 1.0  # these new rates are newer than the last run
+        if not self._known and not 1 / LUCK <= self.factor <= LUCK:
+            # No known rate can be measured again, so it is not known whether the factor is still right.
+            self.factor, self._epoch = 1.0, self._epoch + 1
         if self._meter is None:
             self._meter = _core.UpdateMeter(*self._given)
             self._settle(self._meter, reduced)
         start = time.perf_counter()
         rate = self._measure(self._meter, reduced)
         self._seconds_left -= time.perf_counter() - start
+        if self._only_one:
+            self._meter = None  # releases its memory, because there are other meters
         return rate
 
     def can_measure(self, sizes: Sizes) -> bool:
