@@ -278,6 +278,20 @@ def test_another_new_run_that_cannot_be_read_changes_nothing(tmp_path: Path) -> 
     assert np.array_equal(oc.open(place)["u"][:], values) and call(["verify", str(place)]) == 0
 
 
+def test_force_keeps_the_planes_of_a_run_that_was_moved(tmp_path: Path) -> None:
+    """Checks two directories of a run whose first directory was moved. When the moved run has continued, no other run
+    may take its second directory."""
+    places = [tmp_path / "run.oc", tmp_path / "more.oc"]
+    make_old(*places)
+    places[0].rename(tmp_path / "kept.oc")
+    sim = oc.open(tmp_path / "kept.oc")
+    sim.run(1, "none")
+    with pytest.raises(InputError, match=r"more\.oc belongs to another run, .*kept\.oc"):
+        oc.Simulation("heat2", SHAPE, directory=places, init=1, force=True, **TWO).run(1, "none")
+    assert np.array_equal(oc.open(tmp_path / "kept.oc")["u"][:], sim["u"][:])
+    assert call(["verify", str(tmp_path / "kept.oc")]) == 0
+
+
 def test_a_failure_while_files_are_renamed_does_not_lose_the_new_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

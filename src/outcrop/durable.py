@@ -105,10 +105,11 @@ class Directory:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def is_here(self) -> bool:
-        """Return True if `path` still leads to this directory."""
+    def is_here(self, path: Path | None = None) -> bool:
+        """Return True if `path` leads to this directory. By default, `path` is the path with which the directory was
+        opened."""
         try:
-            there, own = self._system.stat(self.path), self._system.fstat(self.handle)
+            there, own = self._system.stat(path or self.path), self._system.fstat(self.handle)
         except OSError:
             return False
         return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)

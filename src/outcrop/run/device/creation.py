@@ -53,7 +53,7 @@ from outcrop.run.device.device import (
 )
 from outcrop.run.disk.acquisition_files import Definitions, write_acquisition_files
 from outcrop.run.disk.contents import acquisition_folders, files_below, snapshot_files
-from outcrop.run.disk.creation import clear_share, hold_directories, open_directory, seal_member, what_is_there
+from outcrop.run.disk.creation import clear_share, hold_directories, open_directory, what_is_there
 from outcrop.run.disk.layout import index_parts
 from outcrop.run.disk.manifest import (
     MEMBER,
@@ -342,7 +342,7 @@ def _created_records_folder(state: State, definitions: Definitions, force: bool)
             with os_errors_as(StorageError, f"cannot create {folder.path}", names_file=True):
                 clear_share(folder)
                 member = Member(manifest.identity, str(state.path.absolute()), 0, tuple(acquisition_folders(manifest)))
-                folder.put(MEMBER, seal_member(member))
+                folder.put(MEMBER, member.to_bytes())
                 write_acquisition_files(folder, manifest, definitions)
                 for name, content in snapshot_files(manifest).items():
                     folder.put(name, content)

@@ -21,9 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
-from outcrop.durable import Directory, flush_parents, sealed
+from outcrop.durable import Directory, flush_parents
 from outcrop.errors import InputError, StorageError, by_caller, os_errors_as
 from outcrop.paths import make_directory, nearest_existing, remove_made, require_directory
 from outcrop.run.disk.acquisition_files import Definitions, write_acquisition_files
@@ -151,7 +149,7 @@ def _make_files(directories: list[Directory], manifest: Manifest, definitions: D
     own = directories[0]
     for index, directory in enumerate(directories[1:], start=1):
         member = Member(manifest.identity, str(own.path.absolute()), index, tuple(array_folders(manifest)))
-        directory.replace(MEMBER, seal_member(member))
+        directory.replace(MEMBER, member.to_bytes())
     for entry, copy in manifest.copies:
         _make_shards(directories, manifest, array_folder(entry, copy))
     for name, content in derived_files(manifest).items():
@@ -230,10 +228,6 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
 def open_directory(path: Path) -> Directory:
     with os_errors_as(InputError, f"directory {path} cannot be used"):
         return Directory.open(path)
-
-
-def seal_member(member: Member) -> bytes:
-    return sealed(msgspec.to_builtins(member))
 
 
 def withdraw(directory: Directory, old: Manifest) -> None:

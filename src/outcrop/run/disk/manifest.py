@@ -95,6 +95,9 @@ class Member:
     index: Count
     folders: Annotated[tuple[FolderName, ...], Meta(max_length=2048)] = ()
 
+    def to_bytes(self) -> bytes:
+        return sealed(msgspec.to_builtins(self))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Description:

@@ -29,7 +29,6 @@ from outcrop.run.disk.creation import (
     clear_share,
     clear_staged,
     hold_directories,
-    seal_member,
     withdraw,
 )
 from outcrop.run.disk.manifest import (
@@ -149,7 +148,7 @@ def _replace(taken: Sequence[Directory], manifest: Manifest) -> None:
         for index, directory in enumerate(taken):
             if index:
                 member = Member(manifest.identity, str(own.path.absolute()), index, tuple(array_folders(manifest)))
-                directory.replace(MEMBER, seal_member(member))
+                directory.replace(MEMBER, member.to_bytes())
             _move_files(directory)
         if len(taken) > 1:
             # links to shards in further directories contain the paths of these directories

@@ -23,6 +23,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import TypeAlias
@@ -42,7 +43,7 @@ from outcrop.run.disk.contents import (
 )
 from outcrop.run.disk.entries import HISTORY, ArrayEntry
 from outcrop.run.disk.layout import index_parts
-from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest, read_member
+from outcrop.run.disk.manifest import MANIFEST, MEMBER, Manifest, read_manifest, read_member
 from outcrop.run.disk.planes import FileBeneath, ShardFile
 
 ScratchMaker: TypeAlias = Callable[[int], AbstractContextManager[Sequence[ShardFile]]]
@@ -198,6 +199,10 @@ class RunFolder(RunStorage):
     def tidy(self, manifest: Manifest) -> None:
         show_snapshots(self._directory, manifest)
         remove_freed_history(self._directory, manifest)
+        for place in self._further(manifest):
+            member = read_member(place)
+            if member is not None and not self._directory.is_here(Path(member.run)):  # the run was moved to `self.path`
+                place.replace(MEMBER, replace(member, run=str(self.path.absolute())).to_bytes())
         for entry in manifest.state:
             if not self._is_linked(manifest, entry):
                 with os_errors_as(StorageError, f"cannot link {self.path / entry.name}"):
