@@ -196,6 +196,20 @@ def rewrite(path: Path, **changes: object) -> None:
     path.write_bytes(sealed({**content, **changes}))
 
 
+def test_info_ends_for_any_number_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks a run with a history whose manifest has a very large number of steps. `outcrop info` must not count the
+    steps that an adjoint run would repeat."""
+    where = tmp_path / "run.oc"
+    sim = oc.Simulation("heat2", (12, 8, 8), directory=where, init=1, memory="1MiB", threads=1)
+    sim.run(16, history=oc.History(2, limit="16KiB", recompute=True), progress="none")
+    assert call(["info", str(where), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["repeated_steps"] > 0
+    rewrite(where / "manifest.json", step=1 << 52, target_step=1 << 52)
+    assert call(["info", str(where), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["repeated_steps"] is None
+    assert call(["info", str(where)]) == 0
+
+
 def test_names_of_a_manifest_lead_nowhere_else(tmp_path: Path) -> None:
     """Checks that `--force` deletes nothing outside a run, for any names of arrays, members or records in a manifest.
     """

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from outcrop.run.user_values import Coordinates
 
 STANDARD_OUTPUT = Path("-")
+MAX_SEGMENTS = 1_000_000
+"""The maximum number of segments of a history for which repeated steps are counted. For this number, it takes a few
+seconds. A damaged manifest can contain any number of steps."""
 
 
 def info(
@@ -179,6 +182,9 @@ def _acquisition(run: Manifest, state: Any) -> dict[str, Any]:
     taps, own = run.taps, run.part.traces if run.part else {}
     fields = {one.name: one.field for one in taps.samplings}
     kept, sums = taps.history, taps.norms
+    repeated: int | None = 0
+    if kept and kept.slots:
+        repeated = repeated_steps(state) if run.step <= MAX_SEGMENTS * kept.every else None
     snapshots = [
         {
             "name": one.name,
@@ -201,7 +207,7 @@ def _acquisition(run: Manifest, state: Any) -> dict[str, Any]:
         ],
         "snapshots": snapshots,
         "norms": {"fields": list(sums.fields), "every": sums.every, "count": sums.count(run.step)} if sums else None,
-        "repeated_steps": repeated_steps(state) if kept and kept.slots else 0,
+        "repeated_steps": repeated,
     }
 
 
