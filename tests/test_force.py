@@ -37,12 +37,21 @@ def from_xarray(place: Path) -> object:
     return pytest.importorskip("xarray").open_dataset(place, engine="outcrop")["u"]
 
 
+def from_netcdf(place: Path) -> object:
+    for name in ("h5py", "xarray", "h5netcdf"):
+        pytest.importorskip(name)
+    view = place.with_name("view.nc")  # HDF5 that refers to the files of the run
+    assert call(["export", str(place), "--hdf5", str(view)]) == 0
+    return str(view)
+
+
 SOURCES: dict[str, Callable[[Path], object]] = {
     "view": lambda place: oc.open(place)["u"],
     "text": lambda place: f"{place}/u",
     "resampled": lambda place: oc.resample(f"{place}/u", SHAPE),
     "zarr": from_zarr,
     "xarray": from_xarray,
+    "netcdf": from_netcdf,
     "function": lambda place: lambda z0, z1: oc.open(place)["u"][z0:z1],
 }
 

@@ -24,7 +24,7 @@ from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import MANIFEST
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.values import PlanesView
-from outcrop.run.inputs.formats import FORMS, open_values
+from outcrop.run.inputs.formats import FORMS, NETCDF, open_values
 from outcrop.run.inputs.formats.run import arrays_at
 from outcrop.run.inputs.input_array import CACHE_BYTES, Array, InputArray, can_lift, plane_groups, require_real
 from outcrop.run.inputs.resample import resample
@@ -73,8 +73,10 @@ def parse_source(
             return _constant(shape, float(text))
         return _zeros(shape) if name == "zeros" else _gaussian(shape)
     match = _RESAMPLE.fullmatch(text)
-    # A run and a Zarr array are folders. A text raw:FILE can name a file of a run.
-    is_apart = os.path.isfile(match["file"] if match else text)
+    # A run and a Zarr array are folders. A text raw:FILE can name a file of a run. A NetCDF file can be a view of a run
+    # (outcrop export --hdf5).
+    file = match["file"] if match else text
+    is_apart = os.path.isfile(file) and not file.endswith(NETCDF.suffixes)
     if not set("./@") & set(text) and not is_there(text):
         raise InputError(
             f"{_option()} {shown(text)}: neither a file nor a known name; there are zeros, gaussian, random:SEED, a "

@@ -34,12 +34,13 @@ class Format:
 
 
 ZARR = Format("FILE.zarr[/NAME]", (".zarr",), packages.open_zarr)
+NETCDF = Format("FILE.nc[:NAME]", (".nc", ".nc4", ".cdf"), packages.open_netcdf)
 FORMATS = (
     Format("FILE.npy", (".npy",), binary.open_npy),
     Format("FILE.npy.xz", (".npy.xz", ".npy.gz"), binary.open_packed_npy),
     Format("FILE.npz[:NAME]", (".npz",), binary.open_npz),
     ZARR,
-    Format("FILE.nc[:NAME]", (".nc", ".nc4", ".cdf"), packages.open_netcdf),
+    NETCDF,
     Format("FILE.sgy", (".sgy", ".segy"), packages.open_segy),
 )
 FORMS = ", ".join([*(kind.form for kind in FORMATS), "RUN[/NAME]", "raw:FILE:DTYPE:NX,NY,NZ"])
