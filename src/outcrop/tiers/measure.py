@@ -366,7 +366,7 @@ class KeptChecksumRate:
 
 def checksum_rate(threads: int, budget_bytes: int, is_alone: bool = True) -> float:
     """Return the rate of the checksums of all threads together, in bytes per second. The measurement uses at most
-    `budget_bytes` and at most 64 MiB of memory.
+    `budget_bytes` and at most 64 MiB of memory, but at least 1 MiB for each thread.
 
     A short measurement varies much if other programs use the cores. Therefore the rate is the best of several
     measurements, and stays in the user's cache for 30 days, so that two plans of the same run agree. `is_alone` is
