@@ -402,3 +402,17 @@ def test_the_benchmark_compares_both_directions(tmp_path: Path) -> None:
     assert stencils["heat2"]["gradient_every"] > 0 and stencils["heat2"]["gradient_all"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
     assert call(["bench", "adjoint", "--small", "--only", "gray_scott", "-d", str(tmp_path)]) == 2
+
+
+def test_changed_parameters_have_no_adjoint(tmp_path: Path) -> None:
+    """Checks a run whose parameters have changed between steps. An adjoint run would use the last parameters for all
+    steps. A change before the first step is allowed."""
+    place = tmp_path / "run.oc"
+    oc.Simulation("heat2", (6, 7, 8), "float64", place, memory="1MiB", threads=1)["u"] = 1
+    oc.open(place, params={"kappa": 0.8}).run(2, "none")
+    before = oc.open(place)
+    before.adjoint({"u": before["u"][:]}, "u", tmp_path / "adjoint.oc").run("none")
+    sim = oc.open(place, params={"kappa": 0.5})
+    sim.run(2, "none")
+    with pytest.raises(InputError, match="has changed its parameters at step 2"):
+        sim.adjoint({"u": sim["u"][:]}, "u", tmp_path / "other.oc")

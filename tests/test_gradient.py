@@ -274,6 +274,17 @@ def test_an_objective_of_several_inputs(tmp_path: Path) -> None:
         oc.Objective(sim, 3, oc.Misfit("line", None), "u")
 
 
+def test_misfits_with_residuals_of_different_shapes_have_no_sum(tmp_path: Path) -> None:
+    """Checks residuals that NumPy would repeat: one number per step instead of one per step and point."""
+    sim, _ = new_run("heat7", tmp_path)
+
+    def short(run: oc.Simulation) -> tuple[float, dict[str, Any]]:
+        return 0.0, {"line": run.traces["line"][-1]}
+
+    with pytest.raises(InputError, match=r"two misfits return the shapes \(5, 2\) and \(2,\)"):
+        sim.gradient(STEPS, oc.Misfit("line", None) + short, "u")
+
+
 def test_wrong_arguments_are_refused_before_the_run(tmp_path: Path) -> None:
     sim, _ = new_run("heat7", tmp_path)
     nan = np.zeros((STEPS, 2))

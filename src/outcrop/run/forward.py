@@ -41,11 +41,17 @@ class Forward:
 
     @classmethod
     def of(cls, simulation: Simulation) -> Forward:
-        """Return the forward run of a simulation. Raises InputError when the simulation has no committed step."""
+        """Return the forward run of a simulation. Raises InputError when the simulation has no committed step, or
+        if its steps have used different parameters."""
         state = simulation.reader()
         if state is None or not state.manifest.step:
             raise InputError(f"{simulation.directory} has no step yet, so it has no adjoint; call sim.run(steps) first")
         state.refresh()  # another object may have freed states of the history in the meantime
+        if changed := state.manifest.parameters_step:
+            raise InputError(
+                f"{simulation.directory} has changed its parameters at step {changed}, so no adjoint run can go back "
+                "through all of its steps; compute the steps with one set of parameters in a new run"
+            )
         return cls(simulation.stencil, state, read_definitions(state.records, state.manifest))
 
     @property

@@ -390,7 +390,7 @@ def dot_test(simulation: Simulation, seed: int = 0) -> float:
     Return the difference of the scalar products, divided by the product of the norms of F q and d. If the adjoint is
     correct, the result is about 1e-15 in float64 and 1e-7 in float32. Raises the errors of `SourceOperator`.
     """
-    operator, rng = SourceOperator(simulation), np.random.default_rng(seed)
+    operator, rng = SourceOperator(simulation), np.random.default_rng(as_whole_number(seed, "seed", minimum=0))
     sources, residuals = rng.standard_normal(operator.shape[1]), rng.standard_normal(operator.shape[0])
     traces = operator.matvec(sources)
     difference = traces @ residuals - sources @ operator.rmatvec(residuals)

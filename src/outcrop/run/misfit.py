@@ -261,9 +261,16 @@ class SumOfMisfits(Summable):
 
 
 def _added(simulation: Simulation, name: str, one: Any, other: Any) -> Any:
-    """Return the sum of two residuals. Residuals of a field are added plane by plane."""
+    """Return the sum of two residuals. Residuals of a field are added plane by plane. Raises InputError if the
+    residuals have different shapes."""
     if name in simulation.traces or name not in {field.name for field in simulation.stencil.fields}:
-        return np.asarray(one, np.float64) + np.asarray(other, np.float64)
+        left, right = np.asarray(one, np.float64), np.asarray(other, np.float64)
+        if left.shape != right.shape:
+            raise InputError(
+                f"residuals of {shown(name)}: two misfits return the shapes {left.shape} and {right.shape}; give both "
+                "the shape (steps, points)"
+            )
+        return left + right
     cache_bytes = cache_within(simulation.memory_bytes) // 2
     first, second = (make_source(given, simulation.shape, cache_bytes).planes for given in (one, other))
     return lambda z0, z1: np.asarray(first(z0, z1), np.float64) + np.asarray(second(z0, z1), np.float64)

@@ -76,7 +76,7 @@ def execute(
                 if state.manifest.taps:
                     check_records(state.records, state.manifest)
                 # computed fields and the scales of sources are evaluated with the new parameters
-                state.change(parameters=description.parameters)
+                state.change(parameters=description.parameters, parameters_step=first_step)
             compute(state, stencil, setup.terms, description.parameters, description.settings)
             if has_changed:
                 state.repair(state.manifest.sums)  # readers of Zarr find the parameters in the metadata

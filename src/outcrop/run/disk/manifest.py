@@ -283,7 +283,7 @@ class Manifest(Description):
     part, `before` describes the previous generation, because the part may have to go back to it
     (run/ranks/agreement.py). `before` is None in other runs, and in the first generation. `pace` describes the progress
     of the latest call of `run`, or is None before the first call. `computed_from` has an entry for each computed field
-    that has been computed."""
+    that has been computed. Steps after step `parameters_step` use `parameters`. Earlier steps can have used others."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -298,6 +298,7 @@ class Manifest(Description):
     before: BeforeEntry | None = None
     pace: PaceEntry | None = None
     computed_from: dict[Name, ComputedFrom] = field(default_factory=dict)
+    parameters_step: Count = 0
     format: int = field(default=FORMAT)
 
     @property
@@ -380,7 +381,7 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest. Members that earlier versions of Outcrop did not write get default values."""
     content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None,
                "axes": [], "computed": {}, "computed_from": {}, "first_time": None, "is_backward": False,
-               "adjoint_of": None, "fixed_parameters": {}, **content}  # fmt: skip
+               "adjoint_of": None, "fixed_parameters": {}, "parameters_step": 0, **content}  # fmt: skip
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -424,6 +425,7 @@ def _check_derived(manifest: Manifest) -> None:
         "is_backward": manifest.is_backward and manifest.first_time is None,
         "coordinates": manifest.coordinates is not None
         and (len(manifest.coordinates.spacing), len(manifest.coordinates.origin)) != (ndim, ndim),
+        "parameters_step": manifest.parameters_step > manifest.step,
         "begun": not (manifest.begun or {}).keys() <= set(names),
         "ranges": not manifest.ranges.keys() <= set(names),
         "computed": not manifest.computed.keys() <= {entry.name for entry in manifest.static},
