@@ -416,3 +416,23 @@ def test_changed_parameters_have_no_adjoint(tmp_path: Path) -> None:
     sim.run(2, "none")
     with pytest.raises(InputError, match="has changed its parameters at step 2"):
         sim.adjoint({"u": sim["u"][:]}, "u", tmp_path / "other.oc")
+
+
+@pytest.mark.parametrize("rim", [0.0, np.nan])
+def test_values_in_the_rim_do_not_matter_for_points_beside_it(rim: float, tmp_path: Path) -> None:
+    """Checks a source and a receiver in the last cells beside the rim, and speeds that are 0 or NaN in the rim. With
+    linear interpolation, such points also have a cell in the rim, with the weight 0."""
+    found = []
+    for value in (1500.0, rim):
+        folder = tmp_path / f"{value}"
+        sim = oc.Simulation(
+            "acoustic2_2d", (12, 12), "float64", folder / "run.oc", memory="1MiB", threads=1, unstable=True,
+            sources=[oc.Source("u", [[5.0, 10.0]], np.arange(1.0, 9.0))],
+            receivers=[oc.Receivers("line", "u", [[6.0, 10.0]])],
+        )  # fmt: skip
+        sim.assign({"u": 0, "v": np.pad(np.full((10, 10), 1500.0), 1, constant_values=value)})
+        sim.run(8, "none")
+        adjoint = sim.adjoint({"line": np.ones((8, 1))}, "source", folder / "adjoint.oc")
+        adjoint.run("none")
+        found.append(adjoint.gradients["source"][0])
+    assert np.isfinite(found[0]).all() and found[0].any() and np.array_equal(*found)

@@ -503,15 +503,17 @@ def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]
             backward[:] = values[::-1]
         else:
             backward[:-1] = values[-2::-1]
-        weights = np.where(forward.inside(one.cells), one.weights, 0.0)
-        weights = weights * forward.factor_at(adjoint, one.field, one.cells)
+        # in the rim, the static fields and therefore the factors can have any values
+        factor, inside = forward.factor_at(adjoint, one.field, one.cells), forward.inside(one.cells)
+        weights = np.multiply(one.weights, factor, out=np.zeros(inside.shape), where=inside)
         injections.append(Injection(adjoint.adjoints[one.field], one.cells, weights, backward))
     samplings = []
     for number, source in enumerate(forward.definitions.injections if SOURCES in derived.names else ()):
         known = source.resolved(forward.state.cells_of)
         field = adjoint.sources[source.field]
         is_before = field == adjoint.adjoints[source.field]
-        weights = known.weights / forward.factor_at(adjoint, source.field, known.cells)
+        factor, acts = forward.factor_at(adjoint, source.field, known.cells), known.weights != 0
+        weights = np.divide(known.weights, factor, out=np.zeros(acts.shape), where=acts)
         samplings.append(Sampling(_trace(number), field, known.cells, weights, is_before))
     samplings += [corner_sampling(forward, adjoint, number) for number in derived.scaled]
     static = static_fields(forward.stencil)
