@@ -436,3 +436,13 @@ def test_values_in_the_rim_do_not_matter_for_points_beside_it(rim: float, tmp_pa
         adjoint.run("none")
         found.append(adjoint.gradients["source"][0])
     assert np.isfinite(found[0]).all() and found[0].any() and np.array_equal(*found)
+
+
+def test_a_field_with_the_name_of_the_sources_is_refused(tmp_path: Path) -> None:
+    u, field = oc.Field("u"), oc.Field("source")
+    stencil = oc.Stencil("driven", {u: u[0, 0] + 0.1 * (u[0, 1] + u[0, -1] - 2 * u[0, 0]) + field[0, 0]})
+    sim = oc.Simulation(stencil, (8, 8), "float64", tmp_path / "run.oc", memory="1MiB", threads=1)
+    sim.assign({"u": 0, "source": 1})
+    sim.run(2, "none")
+    with pytest.raises(InputError, match="'source' means the sources of the run, but driven has a field"):
+        sim.adjoint({"u": np.ones((8, 8))}, "source", tmp_path / "adjoint.oc")

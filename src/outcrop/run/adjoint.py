@@ -369,6 +369,11 @@ def _require_wrt(stencil: Stencil, has_sources: bool, wrt: object) -> tuple[str,
     known = [*updated_fields(stencil), *previous, *([SOURCES] if has_sources else []), *inputs_of(stencil)]
     if not given:
         raise InputError(f"wrt {shown(wrt)} must be names; there are: {', '.join(known)}")
+    if SOURCES in given and SOURCES in {*updated_fields(stencil), *inputs_of(stencil)}:
+        raise InputError(
+            f"wrt: {SOURCES!r} means the sources of the run, but {stencil.name} has a field, parameter or signal of "
+            "this name; give it another name"
+        )
     for name in given:
         if name not in known:
             raise InputError(f"wrt: there is no gradient by {shown(name)}; there are: {', '.join(known)}")
