@@ -420,8 +420,8 @@ def test_changed_parameters_have_no_adjoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rim", [0.0, np.nan])
 def test_values_in_the_rim_do_not_matter_for_points_beside_it(rim: float, tmp_path: Path) -> None:
-    """Checks a source and a receiver in the last cells beside the rim, and speeds that are 0 or NaN in the rim. With
-    linear interpolation, such points also have a cell in the rim, with the weight 0."""
+    """Checks a run whose speeds are 0 or NaN in the rim. Its source and its receiver are in the last cells beside the
+    rim. With linear interpolation, these points also have a cell in the rim, with the weight 0."""
     found = []
     for value in (1500.0, rim):
         folder = tmp_path / f"{value}"

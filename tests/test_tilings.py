@@ -323,8 +323,8 @@ def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch:
 
 
 def test_a_new_rate_without_a_known_rate_has_no_old_factor(simulated: None) -> None:
-    """Checks that the factor of the last run is forgotten if no known rate can be measured again beside a new rate. The
-    next plan then uses the same rate for the new sizes, and measures the other sizes again."""
+    """Checks a plan that measures new sizes, but cannot measure earlier sizes again. The factor of the last run is then
+    no longer used. The next plan uses the same rate for the new sizes, and measures the earlier sizes again."""
     first, one, other = simulated_meter("a"), Sizes(40, 60, 12), Sizes(40, 60, 8)
     first(one)
     first.keep()

@@ -170,7 +170,9 @@ def adjoint_run(
     from outcrop.run.simulation import Simulation
     from outcrop.run.simulation import open as open_run
 
-    forward = forward or Forward.of(simulation)
+    if forward is None:  # otherwise, an operator uses the last parameters for all steps (inversion.py)
+        forward = Forward.of(simulation)
+        forward.require_one_set_of_parameters()
     derived = derive(forward.stencil, forward.manifest, wrt)
     place, is_old = find_place(simulation, directory, force, resume)
     found = open_run(place, memory, threads) if is_old else None

@@ -41,18 +41,20 @@ class Forward:
 
     @classmethod
     def of(cls, simulation: Simulation) -> Forward:
-        """Return the forward run of a simulation. Raises InputError when the simulation has no committed step, or
-        if its steps have used different parameters."""
+        """Return the forward run of a simulation. Raises InputError when the simulation has no committed step."""
         state = simulation.reader()
         if state is None or not state.manifest.step:
             raise InputError(f"{simulation.directory} has no step yet, so it has no adjoint; call sim.run(steps) first")
         state.refresh()  # another object may have freed states of the history in the meantime
-        if changed := state.manifest.parameters_step:
+        return cls(simulation.stencil, state, read_definitions(state.records, state.manifest))
+
+    def require_one_set_of_parameters(self) -> None:
+        """Raise InputError if the steps of the run have used different parameters."""
+        if changed := self.manifest.parameters_step:
             raise InputError(
-                f"{simulation.directory} has changed its parameters at step {changed}, so no adjoint run can go back "
+                f"{self.state.path} has changed its parameters at step {changed}, so no adjoint run can go back "
                 "through all of its steps; compute the steps with one set of parameters in a new run"
             )
-        return cls(simulation.stencil, state, read_definitions(state.records, state.manifest))
 
     @property
     def manifest(self) -> Manifest:

@@ -62,8 +62,8 @@ def open_run(
     If several ranks open the run, and the run does not have a part for each of these ranks, the rows are first moved to
     these ranks. The rows also move if `ranks` gives another number of parts along z. If one process opens the directory
     of all parts, the result is only for reading (`take_parts`). If a killed process has begun to replace the run, this
-    work is finished first. Raises the errors of `reopen`. Raises InputError if the
-    run does not work with the number of ranks, or if there is too little space to move the rows."""
+    work is finished first. Raises the errors of `reopen`. Raises InputError if the run does not work with the number of
+    ranks, or if there is too little space to move the rows."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
         place = as_path(path, "path")
