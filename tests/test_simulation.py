@@ -258,6 +258,24 @@ def test_a_budget_too_small_names_the_smallest_that_works(tmp_path: Path) -> Non
         make_run(tmp_path / "other.oc", memory=f"{smallest - 1}KiB")
 
 
+def test_a_run_can_be_opened_if_its_only_values_could_not_be_replaced(tmp_path: Path) -> None:
+    """Checks new values of a static field that cannot be read completely. No other array of the run has values."""
+    where, given = tmp_path / "run.oc", {"memory": "1MiB", "threads": 1}
+    sim = oc.Simulation("acoustic2", SHAPE, directory=where, **given)
+    sim["v"] = 1500.0
+
+    def damaged(z0: int, z1: int) -> np.ndarray:
+        raise OSError("no such plane")
+
+    with pytest.raises(OSError, match="no such plane"):
+        sim["v"] = damaged
+    sim = oc.open(where)
+    with pytest.raises(InputError, match=r"acoustic2 reads v, which has no values; assign sim\['v'\]"):
+        sim.run(2, progress="none")
+    sim["v"] = 1600.0
+    assert sim.run(2, progress="none").steps == 2
+
+
 def test_a_run_that_is_being_created_is_not_opened(tmp_path: Path) -> None:
     """Checks the messages about two kinds of runs. Another process is making the files of the run, or such a process
     has ended and has left an incomplete run."""

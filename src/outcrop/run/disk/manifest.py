@@ -416,7 +416,6 @@ def _check_derived(manifest: Manifest) -> None:
         "arrays": len(set(names)) < len(names) or not state,
         "shard_planes": shards > MAX_SHARDS or (shards == 1 and manifest.shard_planes != manifest.layout.shape[0]),
         "filled": not manifest.filled.keys() <= set(names),
-        "phase": manifest.phase == READY and not manifest.filled,
         "step": manifest.phase == NEW and manifest.step > 0,
         "target_step": manifest.target_step < manifest.step,
         "rim": bool(manifest.rim) and (len(manifest.rim) != ndim or min(manifest.own_shape) < 1),
