@@ -419,6 +419,8 @@ def test_a_run_without_complete_initial_values_can_be_started_again(tmp_path: Pa
         ({"part": PartEntry("a", 2, (0, 5, 10))}, "part"),  # rank 2 does not exist
         ({"part": PartEntry("a", 1, (1, 5, 10))}, "part"),  # no rank has row 0
         ({"part": PartEntry("a", 0, (0, 5, 5))}, "part"),  # rank 1 has no rows
+        # there are too many ranks
+        ({"part": PartEntry("a", 0, (0, *range(5, 1000)), planes=(0, *range(6, 1000)))}, "part"),
         ({"part": PartEntry("a", 0, (0, 5, 10)), "in_place": True}, "part"),
         ({"before": BeforeEntry(0, {"u": 1}, {})}, "before"),  # only parts have this entry
         # the step is too late

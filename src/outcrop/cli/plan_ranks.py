@@ -23,6 +23,7 @@ from outcrop.plan.rank_planner import ChosenRanks, choose_ranks
 from outcrop.plan.rank_timeline import Disturbance, RankTimeline, simulate
 from outcrop.plan.ranks import RankPlans, cut_planes, cut_problem, part_of, rows_of, validate_ranks
 from outcrop.plan.schemes import RANK_SCHEMES
+from outcrop.run.disk.entries import MAX_RANKS
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from outcrop.plan.problem import Problem
     from outcrop.run.options import RunOptions
 
-MAX_RANKS = 100_000
-"""The maximum number of ranks. The number is limited, because the proof performs the actions of each rank."""
 MAX_JITTER = 0.5
 DRAWN_RANKS = 16
 """The number of ranks in the picture of the time line."""

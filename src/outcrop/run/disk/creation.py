@@ -113,13 +113,16 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
             raise
 
 
-def check_creation(directories: list[Path], description: Description, force: bool, keeps_old: bool = False) -> None:
+def check_creation(
+    directories: list[Path], description: Description, force: bool, keeps_old: bool = False, acquired_bytes: int = 0
+) -> None:
     """Raise InputError if `created_in` cannot create the run. The function changes nothing on storage. The space of
     files that the new run replaces counts as free. If `keeps_old` is true, the parents of these directories hold an
-    older run, which must stay until the new run has values. The message about the space then names both runs."""
+    older run, which must stay until the new run has values. The message about the space then names both runs. The run
+    also needs `acquired_bytes` for the records and snapshots with which it begins."""
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
-    needed = [0] * len(directories)
+    needed = [acquired_bytes, *[0] * (len(directories) - 1)]
     for shard in range(description.layout.shards):
         needed[shard % len(directories)] += len(description.copies) * description.layout.shard_bytes(shard)
     seen: dict[Path, Path] = {}

@@ -134,6 +134,10 @@ class StatesEntry:
         return (self.steps - first_step - self.fields[0].state) % self.every
 
 
+MAX_RANKS = 100_000
+"""The maximum number of ranks of a run. The number is limited, because plans and readers do some work for each rank."""
+
+
 @dataclass(frozen=True)
 class PartEntry:
     """A run of several ranks has a part for each rank. This entry describes the part in one directory: some rows of the

@@ -28,6 +28,7 @@ from outcrop.plan.given_sizes import NAMES as SIZES
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.problem import divides
 from outcrop.run.disk.entries import (
+    MAX_RANKS,
     NO_ENTRIES,
     AcquisitionEntries,
     ArrayEntry,
@@ -474,7 +475,9 @@ def _is_part(manifest: Manifest, part: PartEntry) -> bool:
     points = manifest.taps.traces
     if part.traces.keys() != points.keys() or any(count > points[name] for name, count in part.traces.items()):
         return False
-    if more or manifest.taps.history or len(manifest.shape) != 3 or not part.rank < part.ranks > 1:
+    if more or manifest.taps.history or len(manifest.shape) != 3:
+        return False
+    if not 1 < part.ranks <= MAX_RANKS or part.rank >= part.ranks:
         return False
     cuts = [part.cut, part.planes] if part.planes else [part.cut]
     if any(len(cut) < 2 or cut[0] or any(first >= end for first, end in pairwise(cut)) for cut in cuts):

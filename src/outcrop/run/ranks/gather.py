@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from outcrop.errors import InputError
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, read_definitions
-from outcrop.run.acquisition.parts import MovedRecords, cuts_of
+from outcrop.run.acquisition.parts import MovedRecords, cuts_of, kept_bytes
 from outcrop.run.disk.acquisition_files import check_records, first_sums
 from outcrop.run.disk.creation import check_creation, created_in
 from outcrop.run.disk.manifest import new_manifest
@@ -43,7 +43,8 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
         AllParts(parts)  # after an interruption, all parts go back to one step
         _require_same(parts)
         description = whole_description(parts[0].manifest, target)
-        check_creation([target], description, force)
+        step = parts[0].manifest.step
+        check_creation([target], description, force, acquired_bytes=kept_bytes(description, step))
         definitions = NOTHING_DEFINED
         if description.taps:
             for part in parts:
