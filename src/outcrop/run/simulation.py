@@ -309,7 +309,7 @@ class Simulation(Described):
         if self._state is not None and setup.group is not None:
             with self._state.locked():
                 agree(setup.group, self._state)
-                assign(self._state, planes, io, outdated=outdated)
+                assign(self._state, planes, io, lambda: setup.group and setup.group.allgather(None), outdated)
                 agree(setup.group, self._state)
         elif self._state is not None:
             assign(self._state, planes, io, outdated=outdated)

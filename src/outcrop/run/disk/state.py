@@ -29,7 +29,7 @@ in the same way as a flipped bit. An array without values can be written in plac
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -207,6 +207,10 @@ class State:
         """Prepare to write these arrays in place. Until `end_filling` is called, the manifest says that these arrays
         have no values."""
         self.stamp = new_stamp()
+        self.lose(names)
+
+    def lose(self, names: Collection[str]) -> None:
+        """Commit that these arrays have no values any more."""
         left = {name: stamp for name, stamp in self.manifest.filled.items() if name not in names}
         if left != self.manifest.filled:
             self.change(filled=left)

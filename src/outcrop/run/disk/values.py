@@ -70,13 +70,13 @@ def require_given(manifest: Description, stencil: Stencil, terms: Terms, names: 
 
 
 def assign(
-    state: State, values: Mapping[str, PlaneSource], io: str = "auto", written: Callable[[], object] = lambda: None,
+    state: State, values: Mapping[str, PlaneSource], io: str = "auto", others: Callable[[], object] = lambda: None,
     outdated: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Write values to these arrays at the current step. `written` is called only for the first values of a run: after
-    they are written, and before they are committed. The static fields in `outdated`, which do not fit the new values,
-    lose their values. Raises InputError for a field that is only read, if steps have already used it. Raises
-    StorageError if a pass in place has lost the state, and `values` do not contain all arrays of the state."""
+    """Write values to these arrays at the current step. `others` waits for the other ranks: before the first values of
+    a run are committed, and before an array is overwritten in place. The static fields in `outdated`, which do not fit
+    the new values, lose their values. Raises InputError for a field that is only read, if steps have already used it.
+    Raises StorageError if a pass in place has lost the state, and `values` do not contain all arrays of the state."""
     with state.locked():
         manifest = state.manifest
         static = [name for name in values if manifest.entry(name).is_static]
@@ -88,11 +88,12 @@ def assign(
                 )
         if manifest.phase == READY:
             replaced = [name for name in values if name in manifest.filled and name not in static]
-            _fill(state, {name: source for name, source in values.items() if name not in replaced}, io, outdated)
+            filled = {name: source for name, source in values.items() if name not in replaced}
+            _fill(state, filled, io, others, outdated)
             if replaced:
                 _replace(state, {name: values[name] for name in replaced}, io)
         else:
-            _begin(state, values, static, io, written)
+            _begin(state, values, static, io, others)
 
 
 def complete(state: State, io: str = "auto", older_values: Mapping[str, tuple[str, int]] | None = None) -> None:
@@ -192,7 +193,7 @@ def own_rows(planes: PlaneSource, manifest: Description) -> PlaneSource:
 
 
 def _begin(
-    state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str, written: Callable[[], object]
+    state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str, others: Callable[[], object]
 ) -> None:
     """Write the first values, or new values after the state was lost. Afterwards, the arrays of the state that are not
     in `values` have no values."""
@@ -204,17 +205,21 @@ def _begin(
     state.begin_writing()
     for name, source in values.items():
         _write(state, name, 1 - manifest.current, source, io)
-    written()
+    others()
     lost = [entry.name for entry in manifest.state if entry.name not in values]
     state.commit(manifest.step, values, lost)
 
 
-def _fill(state: State, values: Mapping[str, PlaneSource], io: str, outdated: Sequence[str] = ()) -> None:
+def _fill(
+    state: State, values: Mapping[str, PlaneSource], io: str, others: Callable[[], object] = lambda: None,
+    outdated: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Write arrays in place. During the writes, the manifest lists these arrays as arrays without values. The arrays in
     `outdated` have no values afterwards."""
     if not values:
         return
     state.begin_filling([*values, *_depending(state, values), *outdated])
+    others()  # from here on, the old values are valid on no rank
     for name, source in values.items():
         _write(state, name, state.manifest.current, source, io)
     state.end_filling(list(values))

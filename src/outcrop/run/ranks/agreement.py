@@ -29,7 +29,11 @@ If a rank is killed, all ranks end. At the next start, all ranks call `agree`:
 In the second case of this table, ranks with generation g can already be in the next pass. These ranks have not written
 over g - 1. These ranks also cannot commit g + 1, because step 3 never completes. So the generations of two ranks differ
 by at most one. An assignment of new values is committed in the same way. But after the assignment, all ranks wait until
-step 3 is complete."""
+step 3 is complete.
+
+Arrays that have no values are written in place, outside of this protocol: zeros for new fields, computed fields, and
+fields that are only read. If a rank is killed meanwhile, such an array has values on some ranks only. At the next
+start, the array has no values on any rank (`agree`), and is written again."""
 
 from __future__ import annotations
 
@@ -42,12 +46,14 @@ from outcrop.run.ranks.group import RankGroup
 
 def agree(group: RankGroup, state: State) -> None:
     """Compare the committed generations of all ranks. If the generations differ, all ranks go back to the lowest of
-    these generations. This process must hold the lock of its part. Raises StorageError on all ranks if a rank cannot go
-    back, and CommunicationError if a rank is gone."""
+    these generations. Then compare the arrays that have values. If an array has values on some ranks only, it has no
+    values on any rank afterwards. This process must hold the lock of its part. Raises StorageError on all ranks if a
+    rank cannot go back, or if a part has lost values. Raises CommunicationError if a rank is gone."""
     generations = group.allgather(state.manifest.generation)
     least = min(generations)
     if least < max(generations):
         _go_back(group, state, generations)
+    _agree_on_arrays(group, state)
     if state.on_agreement is not None:
         state.on_agreement()
 
@@ -111,3 +117,19 @@ def _go_back(group: RankGroup, state: State, generations: list[int]) -> None:
             )
         if state.manifest.generation > least:
             state.go_back()
+
+
+def _agree_on_arrays(group: RankGroup, state: State) -> None:
+    manifest = state.manifest
+    every = group.allgather([*manifest.filled])
+    divided = set().union(*every).difference(set(manifest.filled).intersection(*every))
+    with group.together():
+        # computed fields are computed again, and other arrays are written in place only before the first step
+        if manifest.step and (lost := sorted(divided - manifest.computed.keys())):
+            behind = next(rank for rank, names in enumerate(every) if lost[0] not in names)
+            raise StorageError(
+                f"{state.path} is at step {manifest.step}, but the part of rank {behind} has no values of {lost[0]}: "
+                "these parts do not belong to one state; put back the directory that was exchanged"
+            )
+        if not divided.isdisjoint(manifest.filled):
+            state.lose(divided)
