@@ -18,10 +18,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 
 import outcrop as oc
 from outcrop import durable
+from outcrop.durable import Directory
 from outcrop.run.acquisition.recorder import Recorder
+from outcrop.run.disk import replacement
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.engine import Engine
@@ -233,3 +236,84 @@ def test_a_rank_can_be_killed_while_all_ranks_read_the_grid(tmp_path: Path) -> N
     for number in range(max(3, KILLS // 3)):
         killed = number % RANKS
         require_told(ranks(RANKS, reads_until_killed, where, killed, chance.uniform(0, 0.2)), killed)
+
+
+COSINES = oc.Stencil("cosines", {
+    oc.Field("u"): oc.Field("u")[0, 0, 0] / 2 + sympy.cos(oc.Field("a")[0, 0, 0]) * oc.Field("v")[0, 1, 0] / 4,
+    oc.Field("v"): oc.Field("v")[0, 0, 0] + oc.Field("u")[0, -1, 0] / 8,
+})  # fmt: skip
+"""A stencil with a field that is only read, and with a function of this field that runs compute once."""
+
+
+def writes_in_place(group: RankGroup | None, where: Path, kill: tuple[int, str, int] | None) -> Any:
+    """Begin or continue a run whose field `a` gets values twice before the first step. `kill` is the rank, the method
+    of `State` after which it is killed, and the number of the call. Return the final values, and the values of `a` with
+    which this program began, or None."""
+    if kill is not None and group is not None and group.rank == kill[0]:
+        at_call(State, kill[1], kill[2])
+    found = None
+    if is_begun := kill is None and group is not None:
+        sim = oc.open(where, comm=group)
+        if "a" in sim.reader().manifest.filled:
+            found = sim["a"][:]
+    else:
+        given = {**GIVEN, "steps": 4, "functions": "once", "unstable": True}
+        sim = oc.Simulation(COSINES, SHAPE, directory=where, comm=group, **given)
+        sim["u"] = SPEEDS
+    for number in [2] if is_begun else [1, 2]:
+        if not sim.step:
+            sim["a"] = number * SPEEDS
+    if sim.remaining_steps:
+        sim.run(sim.remaining_steps, progress="none")
+    return sim["v"][:], found
+
+
+WRITES = [("begin_filling", number) for number in range(5)] + [("end_filling", number) for number in range(4)]
+"""Arrays get values five times: `u` first, `a` twice, then `v` gets zeros, and the cosine of `a` is computed."""
+
+
+def test_a_rank_can_be_killed_while_arrays_are_written_in_place(tmp_path: Path) -> None:
+    """Checks that the next start works, although some arrays have values on one rank only. The values of `a` are never
+    those of the first assignment on one rank, and those of the second assignment on the other rank."""
+    expected, _ = writes_in_place(None, tmp_path / "alone", None)
+    for number, write in enumerate(WRITES):
+        where, killed = tmp_path / str(number), number % 2
+        require_told(ranks(2, writes_in_place, where, (killed, *write)), killed)
+        if write == ("begin_filling", 0):  # the run has no values yet, so it begins again
+            assert [one[0] for one in ranks(2, writes_in_place, where, None)] == ["InputError"] * 2
+            continue
+        for values, found in ranks(2, writes_in_place, where, None):
+            np.testing.assert_array_equal(values, expected)
+            assert found is None or any(np.array_equal(found, np.float32(one) * SPEEDS) for one in (1, 2)), write
+
+
+def replaces_a_run(group: RankGroup, where: Path, factor: float, kill: tuple[int, str, bool] | None) -> Any:
+    """Replace a run by a run with other values, and return the step and the values. `kill` is the rank, the step of the
+    replacement in which it is killed, and whether the kill is before this step."""
+    if kill is not None and group.rank == kill[0]:
+        kind = State if kill[1] == "commit" else replacement if kill[1] == "_replace" else Directory
+        at_call(kind, kill[1], 1 if kind is Directory else 0, before=kill[2])
+    sim = oc.Simulation("heat7", SHAPE, directory=where, comm=group, steps=4, force=True, **GIVEN)
+    # values of a function can come from the old run, so the old run stays until all values are written
+    sim["u"] = lambda z0, z1: np.float32(factor) * SPEEDS[z0:z1]
+    return opened(group, where)
+
+
+def opened(group: RankGroup, where: Path) -> Any:
+    return oc.open(where, comm=group)["u"][:]
+
+
+@pytest.mark.parametrize("step", ["commit", "_replace", "move"])
+def test_a_rank_can_be_killed_while_a_run_is_replaced(tmp_path: Path, step: str) -> None:
+    """Checks that all ranks have the old run afterwards, or that all ranks have the new run. `move` is the second
+    rename of a file in the replacement."""
+    for number, before in enumerate([True, False]):
+        where = tmp_path / str(number)
+        (old, *_) = ranks(2, replaces_a_run, where, 1, None)
+        require_told(ranks(2, replaces_a_run, where, 2, (number, step, before)), number)
+        for found in ranks(2, opened, where):
+            assert isinstance(found, np.ndarray), found
+            np.testing.assert_array_equal(found, old if step == "commit" else 2 * old)
+        for found in ranks(2, replaces_a_run, where, 3, None):
+            np.testing.assert_array_equal(found, 3 * old)
+        assert not list(where.glob("rank-*/.new-run"))

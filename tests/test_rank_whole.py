@@ -1,6 +1,7 @@
 """Check reads of the whole grid of several ranks by all ranks, by one process, by Zarr, and by the commands."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -407,3 +408,24 @@ def test_a_script_reads_the_whole_grid_under_mpirun(tmp_path: Path) -> None:
     alone = oc.open(tmp_path / "alone")["u"]
     for rank in range(3):
         np.testing.assert_array_equal(np.load(tmp_path / f"parts-{rank}.npy"), alone[rank])
+
+
+def opens_otherwise(group: RankGroup, where: Path, given: list[dict[str, Any]]) -> Any:
+    """Open a run. Each rank has its own options."""
+    return oc.open(where, comm=group, **given[group.rank]).step
+
+
+def test_ranks_with_different_options_do_not_move_a_run(tmp_path: Path) -> None:
+    """Checks that all ranks are refused before any row moves. The run can then be opened with equal options."""
+    where = tmp_path / "run.oc"
+    assert ranks(3, replaces, where) == [2] * 3
+    files = {one: one.stat().st_mtime_ns for one in where.rglob("*") if one.is_file()}
+    for options, text in (
+        ([{"sizes": {"bt": 1}}, {"sizes": {"bt": 3}}], "^sizes differs between ranks: rank 1 has .*3"),
+        ([{"scheme": "wavefront"}, {"scheme": "split"}], "^scheme differs between ranks: rank 1 has 'split'"),
+        ([{"ranks": "1x2"}, {}], "^ranks differs between ranks: rank 1 has 'auto', and rank 0 has '1x2'"),
+    ):
+        for kind, message, _ in ranks(2, opens_otherwise, where, options):
+            assert kind == "InputError" and re.search(text, message), message
+        assert {one: one.stat().st_mtime_ns for one in where.rglob("*") if one.is_file()} == files
+    assert ranks(2, opens_otherwise, where, [{"sizes": {"bt": 1}}] * 2) == [2, 2]

@@ -32,9 +32,13 @@ def begin_run(setup: Setup, steps: int, planes: Mapping[str, PlaneSource], is_ap
     replaces = setup.force and may_hold_run(places[0])
     waits = not is_complete and setup.group is None
 
+    def others() -> None:
+        if setup.group is not None:
+            setup.group.allgather(None)
+
     def fill(state: State) -> None:
-        # If the first values cannot be written on one rank, no rank keeps its directory.
-        assign(state, planes, io, lambda: setup.group and setup.group.allgather(None))
+        assign(state, planes, io, others)  # if one rank cannot write its first values, no rank keeps its directory
+        others()  # no rank replaces its old run before the new runs of all ranks are complete
 
     if not replaces or setup.raw_device or (is_apart and not waits):
         if replaces:  # if the new values cannot be read, the older run must survive

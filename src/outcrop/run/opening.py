@@ -40,7 +40,7 @@ from outcrop.run.places import check_files
 from outcrop.run.ranks.group import RankGroup, together
 from outcrop.run.ranks.launch import as_ranks, join
 from outcrop.run.ranks.move import move, settle
-from outcrop.run.ranks.part import as_part, refuse_whole, was_interrupted
+from outcrop.run.ranks.part import as_part, finish_parts, refuse_whole, require_equal, was_interrupted
 from outcrop.run.ranks.shared import share, will_share
 from outcrop.run.ranks.whole import (
     AllParts,
@@ -75,6 +75,8 @@ def open_run(
         if group is not None:
             _refuse_part(place)
             grid = as_ranks(ranks)
+            require_equal(group, {"ranks": str(grid) if grid.is_grid else "auto"})
+            finish_parts(group, path)
             if parts := settle(group, path, grid.along_z if grid.is_grid else None):
                 move(group, path, parts, grid.along_z, partial(_description, group, changes))
         else:

@@ -87,11 +87,12 @@ def publish(state: State, taken: Sequence[Directory]) -> None:
     state.move_to(RunFolder(taken[0].path), manifest)
 
 
-def finish(path: Path) -> None:
+def finish(path: Path, is_begun: bool = False) -> None:
     """If a killed process has begun to replace the run in the directory `path`, and the new run is complete, do the
-    rest of `publish`. If another process has locked the run, do nothing. Raises InputError and StorageError."""
+    rest of `publish`. `is_begun` is True if the old run must be replaced although it still has values, because another
+    rank has begun. If another process has locked the run, do nothing. Raises InputError and StorageError."""
     staged = path / STAGED
-    if staged.is_symlink() or not (staged / MANIFEST).exists() or _begun_manifest(path) is None:
+    if staged.is_symlink() or not (staged / MANIFEST).exists() or not (is_begun or _is_withdrawn(path)):
         return
     with Directory.open(staged) as new:
         manifest = read_manifest(new)
@@ -101,22 +102,33 @@ def finish(path: Path) -> None:
         with contextlib.suppress(InputError), hold_directories(places) as (taken, _, _):
             lock = new.hold()
             try:
-                if (begun := _begun_manifest(path)) is not None:
+                if replaces := is_begun or _is_withdrawn(path):
                     _replace(taken, located(read_manifest(new), places))
             finally:
                 new.release(lock)
-            if begun is not None:
+            if replaces:
                 _clear_staged(taken)
 
 
-def _begun_manifest(path: Path) -> Manifest | None:
-    """Return the manifest of the run in `path` if the run has no values. Otherwise return None."""
+def staged_run(path: Path) -> Manifest | None:
+    """Return the manifest of a new run that is complete and has not replaced the run in `path`. Otherwise return
+    None."""
+    found = None if (path / STAGED).is_symlink() else _manifest_at(path / STAGED)
+    return found if found is not None and found.phase == READY else None
+
+
+def _is_withdrawn(path: Path) -> bool:
+    """Return True if the run in `path` has no values."""
+    found = _manifest_at(path)
+    return found is not None and found.phase == NEW
+
+
+def _manifest_at(path: Path) -> Manifest | None:
     try:
         with Directory.open(path) as own:
-            found = read_manifest(own)
+            return read_manifest(own)
     except (OSError, InputError):
         return None
-    return found if found.phase == NEW else None
 
 
 def _is_share(path: Path, manifest: Manifest, index: int) -> bool:

@@ -73,6 +73,7 @@ from outcrop.run.ranks.part import (
     place_of,
     places_of,
     refuse_incomplete,
+    require_equal,
     scan,
 )
 from outcrop.run.ranks.shared import SharedGroup
@@ -150,6 +151,9 @@ def move(group: RankGroup, path: object, parts: Sequence[FoundPart], along_z: in
             for rank in _overlapping(first, description):
                 if rank not in states and is_seen(parts[rank], group.rank):
                     states[rank] = _at_generation(_state_at(parts[rank].path), generation)
+        chosen = description.settings
+        require_equal(group, {"the cut": [[*one] for one in cuts_of(description)], "scheme": chosen.scheme,
+                              "sizes": chosen.sizes})  # fmt: skip
         _require_space(group, new, description, first.step)
         manifest = replace(new_manifest(description, first.target_step), ranges=first.ranges)
         if description.part is None:

@@ -29,6 +29,7 @@ from outcrop.errors import InputError, StorageError, by_caller, shown
 from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.layout import make_layout, stripe_planes
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest, resume_command
+from outcrop.run.disk.replacement import finish, staged_run
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.ranks.group import RankGroup
 
@@ -148,6 +149,21 @@ def is_unfinished_start(group: RankGroup, place: Path) -> bool:
     )
 
 
+def finish_parts(group: RankGroup, path: object) -> None:
+    """If a killed program has replaced an old run on some ranks only, replace it on all ranks. The new parts are then
+    complete on all ranks (run/first_values.py). `path` is the directory of the run. All ranks must call this function
+    together. Raises InputError and StorageError."""
+    with group.together():
+        place = Path(part_directory(path, group))
+        finish(place)
+        found, staged = _manifest_at(place), staged_run(place)
+    runs = [one.part.run if one and one.part else "" for one in (found, staged)]
+    begun = {run for run, _ in group.allgather(runs)} - {""}
+    with group.together():
+        if runs[1] in begun:
+            finish(place, is_begun=True)
+
+
 def _manifest_at(place: Path) -> Manifest | None:
     try:
         return RunFolder(place).read()
@@ -156,8 +172,8 @@ def _manifest_at(place: Path) -> Manifest | None:
 
 
 def require_part(group: RankGroup, manifest: Manifest, place: Path) -> None:
-    """Check that the directories of all ranks hold all parts of one run, in the order of ranks, with the same arrays.
-    If this is not true, raise InputError on all ranks."""
+    """Check that the directories of all ranks hold all parts of one run, in the order of ranks. If this is not true,
+    raise InputError on all ranks."""
     part = manifest.part
     with group.together():
         if part is None:
@@ -184,9 +200,7 @@ def require_part(group: RankGroup, manifest: Manifest, place: Path) -> None:
     require_equal(
         group,
         {"the run": part.run, "the cut": [*part.cut, *part.planes], "the stencil": manifest.stencil,
-         "parameters": manifest.parameters, "boundary": manifest.boundary, "the dtype": manifest.dtype,
-         "the arrays with values": [one.name for one in manifest.arrays
-                                    if one.name in manifest.filled and not one.is_previous]},
+         "parameters": manifest.parameters, "boundary": manifest.boundary, "the dtype": manifest.dtype},
     )  # fmt: skip
 
 
@@ -369,15 +383,20 @@ def refuse_incomplete(path: object, found: Sequence[FoundPart], size: int) -> No
     if not ranks or size in {one.ranks for one in found}:
         return
     count = max(ranks)
-    missing = [str(rank) for rank in range(count) if rank not in {one.rank for one in found if one.ranks == count}]
+    missing = [rank for rank in range(count) if rank not in {one.rank for one in found if one.ranks == count}]
     if not missing:  # parts of several runs
         return
     several = "s" * (len(missing) > 1)
-    what = f"the part{several} of rank{several} {', '.join(missing)} of {count}"
+    what = f"the part{several} of rank{several} {listed(missing)} of {count}"
     raise InputError(
         f"{path}: {what} cannot be found; start ranks on all nodes that hold parts, or copy the parts "
         "and make one run of them: outcrop gather"
     )
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """Return the numbers of ranks for a message, which names at most eight ranks."""
+    return ", ".join(map(str, ranks[:8])) + ", ..." * (len(ranks) > 8)
 
 
 def name_of_move(run: str, generation: int, ranks: int, along_z: int) -> str:

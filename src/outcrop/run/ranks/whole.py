@@ -28,7 +28,7 @@ from outcrop.axes import Shape
 from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
 from outcrop.plan.schemes import RANK_SCHEMES
 from outcrop.run.acquisition.views import SnapshotView, mapped, require_intact_snapshot
-from outcrop.run.disk.entries import SnapshotsEntry
+from outcrop.run.disk.entries import PartEntry, SnapshotsEntry
 from outcrop.run.disk.layout import stripe_planes
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 from outcrop.run.disk.state import State, manifest_before
@@ -36,7 +36,7 @@ from outcrop.run.disk.storage import RunFolder
 from outcrop.run.disk.values import READ_ATTEMPTS, PlanesView, as_ranges, split_index
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.ranks.links import end_together, streams
-from outcrop.run.ranks.part import RANK
+from outcrop.run.ranks.part import RANK, listed, was_interrupted
 
 SENT_AT_ONCE = 2
 """The maximum number of ranks to which a rank sends at the same time. For each of these ranks, the sender needs memory
@@ -142,7 +142,8 @@ def find_parts(places: Sequence[Path]) -> list[Path]:
     """Return the directories of all parts, in the order of ranks. `places` has these directories, or one directory for
     which `holds_parts` is true. Raises InputError if the directories are not all parts of one run."""
     found: dict[int, Path] = {}
-    run, given = "", places
+    first: PartEntry | None = None
+    given = places
     if len(places) == 1 and holds_parts(places[0]):
         places = _parts_in(places[0])
     remedy = f"its rows were moving to other ranks: outcrop resume {given[0]}, or with mpirun, completes this"
@@ -153,19 +154,21 @@ def find_parts(places: Sequence[Path]) -> list[Path]:
         part = manifest.part
         if part is None:
             raise InputError(f"{place} is not a part of a run of several ranks")
-        if run and part.run != run:
+        first = first or part
+        if (part.run, part.cut, part.planes) != (first.run, first.cut, first.planes):
             raise InputError(f"{place} belongs to another run than {places[0]}")
         if part.rank in found:
             raise InputError(f"{place} and {found[part.rank]} are both the part of rank {part.rank}; name one of them")
-        found[part.rank], run, ranks = place, part.run, part.ranks
-    if missing := [str(rank) for rank in range(ranks) if rank not in found]:
+        found[part.rank] = place
+    assert first is not None
+    if missing := [rank for rank in range(first.ranks) if rank not in found]:
         are = "parts of ranks" if len(missing) > 1 else "part of rank"
-        moved = len(given) == 1 and any(given[0].glob("*.moving"))
+        moved = len(given) == 1 and was_interrupted(given[0])
         remedy = remedy if moved else "copy all parts to one computer, and make one run of them: outcrop gather"
         raise InputError(
-            f"the {are} {', '.join(missing)} of {ranks} {'are' if len(missing) > 1 else 'is'} missing; {remedy}"
+            f"the {are} {listed(missing)} of {first.ranks} {'are' if len(missing) > 1 else 'is'} missing; {remedy}"
         )
-    return [found[rank] for rank in range(ranks)]
+    return [found[rank] for rank in range(first.ranks)]
 
 
 def _part_path(place: Path, rank: int) -> Path:
