@@ -275,6 +275,10 @@ class RunHistory:
         """Return the contents that the run has, one after another, while a process assigns arrays."""
         if now.phase == NEW:
             return [now.with_arrays(names, value, phase="ready")]
+        if now.phase == IN_FLIGHT:  # another process was killed during a pass in place, so these are all values again
+            lost = now.without([*state_names, *({"m"} & set(names))])
+            last = lost.with_arrays(names, value, phase="ready", generation=now.generation + 1)
+            return [now.without({"m"} & set(names)), last]
         before = dict(now.arrays)
         replaced = [name for name in names if name in before and name != "m"]
         filled = [name for name in names if name not in replaced]
