@@ -113,3 +113,6 @@ def test_names_of_changes() -> None:
     assert [(one.name, one.default) for one in both.parameters] == [("c", 2.0), ("c_tangent", 0.0)]
     with pytest.raises(InputError, match="has no derivative by 'w'; there are: v, dt, h"):
         oc.tangent(oc.stencils.acoustic(order=2, ndim=2), "w")
+    for wrong in (5, None):
+        with pytest.raises(InputError, match=f"has no derivative by '{wrong}'; there are: v, dt, h"):
+            oc.tangent(oc.stencils.acoustic(order=4, ndim=2), wrong)  # type: ignore[arg-type]

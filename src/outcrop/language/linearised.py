@@ -208,7 +208,8 @@ def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
             f"stencil {shown(stencil)} is not a Stencil; for Devito's equations, give from_devito(equations, "
             "dt).stencil"
         )
-    fields, names = Fields(stencil), (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    fields, is_one = Fields(stencil), isinstance(wrt, str) or not isinstance(wrt, Iterable)
+    names = (str(wrt),) if is_one else tuple(wrt)
     fields.require_known(stencil.name, names)
     numbers = [fields.number(name) for name in fields.forward]
     changes = {
