@@ -121,6 +121,24 @@ def test_the_operator_is_linear_and_passes_the_dot_test(tmp_path: Path) -> None:
         oc.SourceOperator("run.oc")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("update", ["product", "constant", "static", "signal"])
+def test_there_is_no_operator_for_equations_that_are_not_linear(tmp_path: Path, update: str) -> None:
+    """Checks an equation with a product of updated values, and equations with terms without an updated field."""
+    u, v, w = oc.Field("u"), oc.Field("v"), oc.Signal("w")
+    more = {"product": u[0] ** 2 / 8, "constant": 0.5, "static": v[0] / 4, "signal": w * v[0]}[update]
+    sim = oc.Simulation(
+        oc.Stencil("it", {u: u[0] / 2 + u[1] / 4 + more}), (20,), "float64", tmp_path / "run.oc", unstable=True,
+        sources=oc.Source("u", [[5]], np.ones(4)), receivers=oc.Receivers("line", "u", [[7]]),
+        init={"v": 1.0} if update in ("static", "signal") else None,
+        signals={"w": np.ones(4)} if update == "signal" else None,
+    )  # fmt: skip
+    sim.run(4, progress="none", history="all")
+    with pytest.raises(InputError, match="it is not linear in its updated fields, so traces are not a linear"):
+        oc.SourceOperator(sim)
+    with pytest.raises(InputError, match="it is not linear"):
+        oc.dot_test(sim)
+
+
 def test_a_point_source_under_an_adjoint_is_what_a_finite_difference_says(tmp_path: Path) -> None:
     """Checks that one gradient equals its definition: the change of a quadratic misfit when one value of a source
     changes.

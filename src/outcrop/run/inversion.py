@@ -44,8 +44,10 @@ from numpy.typing import NDArray
 
 from outcrop.axes import GridShape, grid_shape, inside
 from outcrop.errors import InputError, shown
+from outcrop.language import program
+from outcrop.language.program import Load
 from outcrop.language.sparse import Injection
-from outcrop.language.stencil import PREVIOUS
+from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
 from outcrop.run.adjoint import SOURCES, adjoint_run, derive, settings_beside
 from outcrop.run.definition import Definition, definition_beside
@@ -351,6 +353,12 @@ class SourceOperator:
         definitions = self._forward.definitions
         if not definitions.injections or not definitions.samplings:
             raise InputError(f"{simulation.directory} needs sources and receivers for an operator between them")
+        stencil, manifest = self._forward.stencil, self._forward.manifest
+        if not derive(stencil, manifest, SOURCES).is_linear or _leaves_zero(stencil, manifest):
+            raise InputError(
+                f"{stencil.name} is not linear in its updated fields, so traces are not a linear function of sources; "
+                "to test a gradient, use oc.taylor_test"
+            )
         self._sources = [(self._forward.steps, len(one.cells)) for one in definitions.injections]
         points = {one.name: len(one.cells) for one in definitions.samplings}
         self._traces = {name: (self._forward.steps, count) for name, count in points.items()}
@@ -398,6 +406,21 @@ def dot_test(simulation: Simulation, seed: int = 0) -> float:
     if not scale:
         raise InputError("the dot test has no result: no value of the sources reaches a receiver in these steps")
     return float(abs(difference)) / scale
+
+
+def _leaves_zero(stencil: Stencil, manifest: Manifest) -> bool:
+    """Return True if a step changes fields that are 0: the stencil has terms without an updated field. The terms are
+    evaluated for random values of the static fields, signals and positions."""
+    rng, updated = np.random.default_rng(0), {target for stage in stencil.stages for target in stage.targets}
+    scalars = [manifest.parameters[one.name] for one in stencil.parameters]
+    scalars += rng.uniform(0.5, 1.5, len(stencil.signals)).tolist()
+
+    def load(one: Load) -> Any:
+        return np.zeros(8) if one.field in updated else rng.uniform(0.5, 1.5, 8)
+
+    found = [value for stage in stencil.stages
+             for value in program.evaluate(stage.program, load, scalars, np.float64, lambda _: rng.integers(2, 9, 8))]
+    return bool(np.nan_to_num(np.concatenate([np.atleast_1d(one) for one in found])).any())
 
 
 def _split(values: Any, shapes: Sequence[tuple[int, int]]) -> list[NDArray[np.float64]]:
