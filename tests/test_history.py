@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -15,8 +19,10 @@ import pytest
 
 import outcrop as oc
 from outcrop.cli.main import call
+from outcrop.durable import System
 from outcrop.errors import CorruptionError, InputError
 from outcrop.run.disk.manifest import Manifest
+from outcrop.run.places import open_state
 
 SHAPE, STEPS = (20, 24, 33), 11
 SPAWN = get_context("forkserver")
@@ -118,6 +124,37 @@ def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path
     sim.run(STEPS - 6, progress="none")
     assert not (tmp_path / "run.oc" / "snapshots.zarr" / "history").exists()
     assert call(["verify", str(tmp_path / "run.oc")]) == 0
+
+
+def test_a_kill_in_free_leaves_nothing_that_the_next_command_does_not_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks kills before each change of `free()`. Then `verify --repair` deletes the rest of the history."""
+    one, before = tmp_path / "run.oc", tmp_path / "other.oc"
+    make(before).run(STEPS, progress="none")
+    for last in range(100):
+        sim = make(one)
+        sim.run(STEPS, history=oc.History(2), progress="none")
+        calls = iter(range(last))
+
+        def step(original: Any, *given: Any, calls: Iterator[int] = calls, **named: Any) -> Any:
+            if next(calls, None) is None:
+                raise KeyboardInterrupt
+            return original(*given, **named)
+
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            for name in ("unlink", "rmdir"):
+                patch.setattr(System, name, staticmethod(partial(step, getattr(os, name))))
+            sim.history.free()
+        is_done = next(calls, None) is not None
+        if open_state(one).manifest.taps.history is None:
+            call(["verify", "--repair", str(one), "--quiet"])
+            names = [{str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()} for run in (one, before)]
+            assert names[0] == names[1], last
+        shutil.rmtree(one)
+        if is_done:
+            break
+    assert last > 5
 
 
 def test_verify_finds_states_that_a_kill_has_left(

@@ -206,21 +206,22 @@ def has_freed_history(directory: Directory, manifest: Manifest) -> bool:
 
 
 def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
-    """Delete the files of a freed history (see `has_freed_history`). Raises StorageError."""
+    """Delete the files of a freed history. The folder of the history is deleted last, because `has_freed_history`
+    looks for this folder. Raises StorageError."""
     folder = f"{SNAPSHOTS}/{HISTORY}"
     with os_errors_as(StorageError, f"cannot delete the history of {directory.path}"):
         if not has_freed_history(directory, manifest):
             return
-        directory.remove_files(name for name in files_below(directory, [SNAPSHOTS])[0] if name.startswith(f"{folder}/"))
-        directory.remove_empty(folder)
         if directory.status(ACQUISITION) is not None:
             records = [name for name in directory.names(ACQUISITION) if name.startswith(f"snapshots-{HISTORY}-")]
             directory.remove_files(f"{ACQUISITION}/{name}" for name in records)
-        if not manifest.own_taps.snapshots:
-            directory.remove(f"{SNAPSHOTS}/{GROUP}")
-            directory.remove_empty(SNAPSHOTS)
+            directory.flush(ACQUISITION)
         if not manifest.taps:
             directory.remove_empty(ACQUISITION)
+        if not manifest.own_taps.snapshots:
+            directory.remove(f"{SNAPSHOTS}/{GROUP}")
+        directory.remove_files(name for name in files_below(directory, [SNAPSHOTS])[0] if name.startswith(f"{folder}/"))
+        directory.remove_empty(folder if manifest.own_taps.snapshots else SNAPSHOTS)
 
 
 def damaged_snapshots(
