@@ -139,6 +139,26 @@ def test_there_is_no_operator_for_equations_that_are_not_linear(tmp_path: Path, 
         oc.dot_test(sim)
 
 
+def test_the_operator_has_the_last_parameters_of_a_run(tmp_path: Path) -> None:
+    """Checks a run whose parameter has changed between steps. Its operator is that of a run with the new parameter."""
+    u, k = oc.Field("u"), oc.Parameter("k", 0.1)
+    stencil = oc.Stencil("spread", {u: u[0] + k * (u[-1] + u[1] - 2 * u[0])})
+    given: dict[str, Any] = {
+        "sources": oc.Source("u", [[5]], np.ones(4)), "receivers": oc.Receivers("line", "u", [[7], [9]])
+    }  # fmt: skip
+    oc.Simulation(stencil, (20,), "float64", tmp_path / "run.oc", **given).run(2, progress="none")
+    changed = oc.open(tmp_path / "run.oc", params={"k": 0.3})
+    changed.run(2, progress="none")
+    fresh = oc.Simulation(stencil, (20,), "float64", tmp_path / "fresh.oc", params={"k": 0.3}, **given)
+    fresh.run(4, progress="none")
+    vector = np.random.default_rng(1).standard_normal((2, 8))
+    for name, values in (("matvec", vector[0][:4]), ("rmatvec", vector[1])):
+        found = [getattr(oc.SourceOperator(one), name)(values) for one in (changed, fresh)]
+        np.testing.assert_array_equal(found[0], found[1])
+        assert found[0].any()
+    assert oc.dot_test(changed) < 1e-12
+
+
 def test_a_point_source_under_an_adjoint_is_what_a_finite_difference_says(tmp_path: Path) -> None:
     """Checks that one gradient equals its definition: the change of a quadratic misfit when one value of a source
     changes.
