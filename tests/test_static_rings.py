@@ -24,7 +24,7 @@ from strategies import MACHINE, assumed_rate
 
 def make_stencil(radius: int, beside: int, second_order: bool) -> Stencil:
     """Return a stencil with a field u and a static field m. An update reads u in cells that are `radius` planes and one
-    row away. It reads m in a cell that is `beside` planes away.
+    row away. It reads m in a cell at a distance of `beside` planes.
     """
     u, m = Field("u"), Field("m")
     update = m[beside, 0, 0] * (u[radius, 1, 0] + u[-radius, -1, 0]) / 2

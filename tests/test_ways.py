@@ -149,8 +149,8 @@ def waves(folder: Path, memory: str = "64MiB") -> oc.Simulation:
 
 
 def test_a_run_keeps_the_chosen_history(tmp_path: Path) -> None:
-    """Checks that a run stores its choice and uses it when it is continued. The gradient equals the gradient from all
-    states."""
+    """Checks that a run stores its choice and uses it when it is continued. The gradient from the kept
+    states equals the gradient from all states."""
     sim = waves(tmp_path)
     sim.run(6, progress="none", history="auto")
     kept = oc.open(sim.directory).setup.description.taps.history

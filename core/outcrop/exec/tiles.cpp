@@ -17,8 +17,8 @@ struct LatticePoint {
 };
 
 // Returns the lean of the diagonals. On a diagonal, p + lean*q is constant. A diagonal has about one tile for every
-// second value of q. With the returned lean, a thread takes a tile about 2 * `threads` tiles after the tiles that it
-// needs. The lean is odd, so no tile of a diagonal needs another tile of the same diagonal.
+// second value of q. With the returned lean, about 2 * `threads` other tiles are taken between a tile and the tiles
+// whose results it needs. The lean is odd, so no tile of a diagonal needs another tile of the same diagonal.
 long lean_of(long levels, long diamond, unsigned threads) {
   const long rows_of_tiles = levels / diamond + 1;
   return 1 + 2 * ((2 * static_cast<long>(threads) + rows_of_tiles - 1) / rows_of_tiles);

@@ -142,8 +142,8 @@ def _status(now: Glance, is_brief: bool = False) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Return a duration as a short text, such as "4 s" or "2 min 05 s". The text is rounded, because the duration need
-    not be exact."""
+    """Return a duration as a short text, such as "4 s" or "2 min 05 s". A short duration is rounded
+    to seconds."""
     return f"{seconds:.0f} s" if seconds < 60 else format_seconds(seconds)
 
 

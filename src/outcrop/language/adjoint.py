@@ -472,7 +472,8 @@ class _Derivation:
         return self._local(tape.program([found[core]]), {})
 
     def _local(self, program: Program, moved: Mapping[int, Load]) -> Program | None:
-        """`program` reads fields of the forward stencil. Return a program that reads the same fields of the adjoint.
+        """`program` reads fields of the forward stencil. Return a program with the same operations that reads the
+        fields of the same names in the adjoint.
         The keys of `moved` are numbers of fields that do not exist in the forward stencil. Loads of these fields are
         replaced by the values of `moved`. Return None if the program depends on other values than parameters and static
         fields in the same cell."""

@@ -55,8 +55,8 @@ class Expressions:
 
     @cached_property
     def rows(self) -> dict[Row, list[int]]:
-        """A mapping from each row that the program reads to the offsets in x at which the program reads the row. The
-        rows are in the order of their numbers."""
+        """For each row that the program reads, the offsets in x at which the program reads the row. The rows are in the
+        order of their numbers."""
         rows: dict[Row, list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset

@@ -472,9 +472,9 @@ def _has_few_rows(problem: Problem, threads: int) -> bool:
 
 
 def with_tiles(problem: Problem, sizes: Sizes, diamond: int, threads: int) -> Sizes:
-    """Return a copy of `sizes` whose tiles are diamonds. `diamond` is half of the height of a diamond, in levels. If
-    `diamond` is 0, the copy has plain sweeps. Usually, each tile has some of the rows of the slab. If the grid has few
-    rows, each tile has some of the planes instead (`shares_planes`)."""
+    """Return `sizes` with other tiles: diamonds whose half height is `diamond` levels. If `diamond` is 0, the returned
+    sizes have no diamonds, and each level of a slab is updated in one sweep. Usually, each tile has some of the rows of
+    the slab. If the grid has few rows, each tile has some of the planes instead (`shares_planes`)."""
     if not shares_planes(problem, threads):
         return replace(sizes, diamond=diamond, chunk=0)
     lean = 2 * diamond * problem.skew_z or SWEEP_LEAN

@@ -137,10 +137,10 @@ class _Replay:
         self._stencil = stencil_of(forward.manifest, forward.path)
 
     def bring(self, number: int) -> tuple[int, int, float]:
-        """Free the states after state `number`, and compute this state if it is missing. Return three values. The first
-        value is the number of the oldest state such that this state and all later states up to `number` exist. The
-        second value is the number of repeated steps. The third value is the predicted time of the repeated steps, in
-        seconds."""
+        """Free all states that are later than state `number`. If state `number` is missing, compute it. Return three
+        values. The first value is the number of the oldest state such that this state and all later states up to
+        `number` exist. The second value is the number of repeated steps. The third value is the predicted time of the
+        repeated steps, in seconds."""
         self.free(number)
         found, repeated, predicted = self._find(), 0, 0.0
         if number not in found:

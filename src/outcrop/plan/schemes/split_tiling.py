@@ -299,8 +299,8 @@ def has_rows(problem: Problem, region: UpdateRegion, levels: int) -> bool:
 
 
 def smallest_block(problem: Problem, levels: int) -> int:
-    """Return the minimum number of rows of a block. If blocks have at least this number of rows, the first blocks of
-    all ranks have the same number of rows."""
+    """Return the minimum number of rows of a block. With smaller blocks, the first block of one rank could have more
+    rows than the first block of another rank."""
     return 2 * problem.radius_y * (levels + 1) + problem.row_group
 
 

@@ -113,7 +113,7 @@ class SharedGroup:
         return ""
 
     def why_not(self) -> str:
-        """Return the reason why the group cannot be made. If it can be made, return "". Raises StorageError."""
+        """Return the reason why the group cannot be made, or "" if it can be made. Raises StorageError."""
         if reason := self.why_parts_fit_no_group():
             return reason
         other = self.something_else({*self._names, GROUP})
