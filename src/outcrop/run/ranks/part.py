@@ -157,7 +157,7 @@ def finish_parts(group: RankGroup, path: object) -> None:
         place = Path(part_directory(path, group))
         finish(place)
         found, staged = _manifest_at(place), staged_run(place)
-    runs = [one.part.run if one and one.part else "" for one in (found, staged)]
+    runs = [one.part.run if one and one.part and one.has_values else "" for one in (found, staged)]
     begun = {run for run, _ in group.allgather(runs)} - {""}
     with group.together():
         if runs[1] in begun:
