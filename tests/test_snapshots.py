@@ -21,6 +21,23 @@ from outcrop.units import format_bytes
 from shots import BOX, DT, STEPS, make
 
 
+@pytest.mark.parametrize("shape, box", [((40, 256), None), ((16, 40, 64), np.s_[2:14, 19:20, :])])
+def test_blocks_of_columns_write_the_same_snapshots(tmp_path: Path, shape: tuple[int, ...], box: Any) -> None:
+    """Checks snapshots and histories with one row, if each block has only some of the columns."""
+    found = []
+    for number, sizes in enumerate([{"bt": 4}, {"bt": 4, "bx": 16}]):
+        sim = oc.Simulation(
+            "heat4_2d" if len(shape) == 2 else "heat7", shape, directory=tmp_path / str(number), memory="1MiB",
+            scheme="overlapped", sizes=sizes, snapshots=oc.Snapshots(2, initial=True, box=box), threads=2,
+        )  # fmt: skip
+        sim["u"] = "random:1"
+        sim.run(12, progress="none", history=oc.History(3) if box is None else None)
+        found.append([sim["u"][:], sim.snapshots["u"][:]] + ([sim.history["u"][:]] if box is None else []))
+        assert call(["verify", str(tmp_path / str(number)), "--quiet"]) == 0
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None:
     """Checks that the callback gets each committed snapshot once, in order, with its step and values. An exception in
     the callback stops the run, and the run can be continued afterwards.

@@ -406,8 +406,9 @@ void Snapshots::write_box(std::uint32_t file, std::size_t ring, long z0, long z1
   const Rectangle part = intersection(cells, Rectangle{box.y0, box.y1, box.x0, box.x1});
   if (part.empty()) return;
   if (coarse_[file] != nullptr) return add_to_groups(file, ring, z0, z1, part);
-  const long rows = part.columns() == box.x1 - box.x0 ? part.rows() : 1;
-  const bool joined = rows == box.y1 - box.y0 && !grid_.periodic_z;
+  const bool is_wide = part.columns() == box.x1 - box.x0;
+  const long rows = is_wide ? part.rows() : 1;
+  const bool joined = is_wide && rows == box.y1 - box.y0 && !grid_.periodic_z;
   if (joined) {
     z0 = std::max(z0, box.z0);
     z1 = std::min(z1, box.z1);
