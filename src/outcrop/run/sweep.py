@@ -110,8 +110,7 @@ class Sweep:
         # rows.
         self._rows = {copy: _rows(array) for copy, array in self._copies.items()}
         calls = compile_kernel(stencil, dtype).calls
-        radii = [stage.radii[0] for stage in stencil.stages] * 2
-        self._stages = [self._calls(*call, radius) for call, radius in zip(calls, radii, strict=True)]
+        self._stages = [self._calls(*call) for call in calls]
         self._pool = ThreadPoolExecutor(count)
 
     def step(self) -> None:
@@ -139,8 +138,8 @@ class Sweep:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _calls(self, address: int, sources: Sequence[Copy], targets: Sequence[Copy], radius: int) -> list[_Call]:
-        kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+    def _calls(self, address: int, sources: Sequence[Copy], targets: Sequence[Copy]) -> list[_Call]:
+        kernel, radius = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address), self._stencil.radii[0]
         ny, nx = next(iter(self._copies.values())).shape
         ny -= SPARE_ROWS
         calls = []
