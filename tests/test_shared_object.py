@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+import outcrop as oc
 from outcrop import user_cache
 from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
@@ -288,6 +289,62 @@ def test_many_processes_keep_one_file(home: Path, object_file: Callable[[int], P
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert [process.communicate()[0] for process in running] == ["1\n"] * 4
     assert len(os.listdir(home / "outcrop" / "kernels")) == 1
+
+
+def test_a_file_that_another_process_has_just_kept_stays(home: Path, object_file: Callable[[int], Path]) -> None:
+    """Checks a process that compiles the same code more slowly. It must not replace the file of the other process,
+    because processes have already mapped this file."""
+    kept: list[os.stat_result] = []
+
+    def slow(to: Path) -> None:
+        path = shared_object("kernels", ["a"], lambda other: shutil.copy(object_file(1), other))  # another process
+        kept.append(path.stat())
+        shutil.copy(object_file(1), to)
+
+    path = shared_object("kernels", ["a"], slow)
+    assert path.stat().st_ino == kept[0].st_ino
+    assert load_library(path).answer() == 1
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_not_damaged(
+    home: Path, object_file: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks a file that another process replaces between `open` and `fstat`. The opened file then has no name."""
+    path = shared_object("kernels", ["a"], lambda to: shutil.copy(object_file(1), to))
+    beside, original = path.with_name("beside"), os.fstat
+    shutil.copyfile(path, beside)
+
+    def fstat(handle: int) -> os.stat_result:
+        if beside.exists():
+            os.rename(beside, path)
+        return original(handle)
+
+    with user_cache.open_folder("kernels", make=False) as folder:
+        monkeypatch.setattr(os, "fstat", fstat)
+        assert folder.read(path.name, 1 << 26) == object_file(1).read_bytes()
+    assert not beside.exists()
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no GCC")
+@pytest.mark.parametrize("name", ["acoustic4", "gray_scott"])
+def test_kernels_for_gcc_before_12_are_the_same(
+    name: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks kernels without `__builtin_shufflevector`, which GCC has since version 12. The compiler says that it is
+    GCC 11."""
+    found = []
+    for version in ("", "-U__GNUC__ -D__GNUC__=11"):
+        monkeypatch.setenv("CC", f"gcc {version}")
+        find_compiler.cache_clear()
+        try:
+            sim = oc.Simulation(name, (9, 12, 40), directory=tmp_path / f"run{version}", memory="4MiB", threads=1)
+            sim.assign({"u": "random:1", "v": "random:2" if name == "gray_scott" else 1500.0})
+            sim.run(3, progress="none")
+            found.append(sim["u"][:].tobytes())
+        finally:
+            find_compiler.cache_clear()
+    assert found[0] == found[1]
+    assert len(os.listdir(home / "outcrop" / "kernels")) == 2
 
 
 COMPILERS = {

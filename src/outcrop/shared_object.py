@@ -73,7 +73,11 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
             build(beside)
             if not beside.is_file():
                 raise InputError("the compiler reported success, but wrote no file: check CC and CXX")
-            folder.write(name, beside.read_bytes())
+            with folder.locked():
+                # A file that another process has kept in the meantime stays, because processes have mapped it. On
+                # network file systems, they would lose its content.
+                if folder.read(name, MAX_BYTES) is None:
+                    folder.write(name, beside.read_bytes())
     except OSError as error:
         raise InputError(
             f"compiled code cannot be kept in {folder.path}: {error.strerror}; make room, or set XDG_CACHE_HOME"

@@ -73,7 +73,8 @@ class CacheFolder:
             return None
         try:
             info = os.fstat(handle)
-            is_own = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and info.st_nlink == 1
+            # a file that another process has just replaced has no name any more
+            is_own = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and info.st_nlink <= 1
             if not is_own or info.st_mode & OTHERS_WRITE or info.st_size > max_bytes + _SEAL_BYTES:
                 return None
             with open(handle, "rb", closefd=False) as file:

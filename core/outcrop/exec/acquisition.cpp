@@ -112,8 +112,14 @@ OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &su
 template <std::size_t left, typename Numbers, std::size_t... place>
 OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &joined, std::index_sequence<place...>) {
   constexpr std::size_t half = left / 2;
+#if defined(__clang__) || __GNUC__ >= 12
   joined = __builtin_shufflevector(one, other, (place / half * left + place % half)...) +
            __builtin_shufflevector(one, other, (place / half * left + place % half + half)...);
+#else
+  using Places = Register<long, sizeof...(place)>;
+  joined = __builtin_shuffle(one, other, Places{long(place / half * left + place % half)...}) +
+           __builtin_shuffle(one, other, Places{long(place / half * left + place % half + half)...});
+#endif
 }
 
 // Repeats join() until each group has only one number, which is the sum of the group. There are as many groups as a

@@ -256,7 +256,7 @@ class Expressions:
         if shift == 0:
             return low
         lanes = ", ".join(str(shift + lane) for lane in range(self.lanes))
-        return f"__builtin_shufflevector({low}, w{number}_{_index(vector + 1)}, {lanes})"
+        return f"SHUFFLED({low}, w{number}_{_index(vector + 1)}, {lanes})"
 
     def _scalar_apply(self, name: str, operator: str, operands: list[str]) -> str:
         a, b = operands[0], operands[-1]

@@ -26,10 +26,10 @@ made from two of these vectors by a shift of lanes. So no load is unaligned:
     row (dz, dy):   | w[-1] | w[0] | w[1] |          value at dx = -1: last lane of w[-1], all but the last of w[0]
                             x ──►                    then w[-1] = w[0], w[0] = w[1], w[1] = next load
 
-Vectors are extensions of GCC and Clang (`vector_size`, `__builtin_shufflevector`). Without vectors, the same
-expressions are written for single cells in plain C. Operations that do not depend on the cell are computed as scalars
-before the loop. Functions of such values, such as exp of a parameter, are computed once per call of the kernel. The
-computation of one such function takes as long as the update of many cells.
+Vectors are extensions of GCC and Clang (`vector_size`, `__builtin_shufflevector`, and `__builtin_shuffle` before GCC
+12). Without vectors, the same expressions are written for single cells in plain C. Operations that do not depend on the
+cell are computed as scalars before the loop. Functions of such values, such as exp of a parameter, are computed once
+per call of the kernel. The computation of one such function takes as long as the update of many cells.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def _functions(stencil: Stencil) -> list[str]:
 
 
 def vector_types(c_type: str, lanes: int) -> Iterator[str]:
-    """Yield the definitions of the types `v`, a vector of cells, and `m`, the mask of a comparison."""
+    """Yield the definitions of the types `v`, a vector of cells, and `m`, the mask of a comparison. Also define
+    SHUFFLED(a, b, places), which selects numbers of two vectors."""
     if lanes == 1:
         yield f"typedef {c_type} v;"
         return
@@ -107,6 +108,11 @@ def vector_types(c_type: str, lanes: int) -> Iterator[str]:
     size = lanes * item_bytes
     yield f"typedef {c_type} v __attribute__((vector_size({size}), may_alias));"
     yield f"typedef {integer} m __attribute__((vector_size({size})));"
+    yield "#if defined(__clang__) || __GNUC__ >= 12"
+    yield "#define SHUFFLED __builtin_shufflevector"
+    yield "#else"
+    yield "#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, (m){__VA_ARGS__})"
+    yield "#endif"
 
 
 def _blocks(stencil: Stencil, lanes: int) -> list[tuple[int, int]]:

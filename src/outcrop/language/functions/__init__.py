@@ -73,7 +73,7 @@ def definitions(names: Sequence[str], dtype: str, lanes: int) -> Iterator[str]:
         half = lanes // 2
         while half:
             order = ", ".join(str((i + half) % lanes) for i in range(lanes))
-            yield f"  k |= __builtin_shufflevector(k, k, {order});"
+            yield f"  k |= SHUFFLED(k, k, {order});"
             half //= 2
         yield "  return k[0] != 0;"
         yield "}"
