@@ -385,7 +385,7 @@ def test_the_group_of_other_parts_is_removed(
     shutil.copytree(old, where, symlinks=True, dirs_exist_ok=True)
     code, said, error = command(capsys, "verify", where)
     line = f"{where / 'zarr.json'} is not a group of these parts, because {reason}"
-    assert code != 0 and said == f"{line}\n" and "1 links or metadata files are not; repair them with" in error
+    assert code != 0 and said == f"{line}\n" and "but 1 link or other file is not; repair it with: outcrop" in error
     code, said, _ = command(capsys, "verify", "--repair", where)
     assert code == 0 and f"{line}: mended\n" in said
     assert sorted(os.listdir(where)) == parts

@@ -397,3 +397,35 @@ def test_repair_goes_on_after_missing_files(tmp_path: Path, capsys: pytest.Captu
     assert os.readlink(where / "u") == current and (where / "zarr.json").stat().st_size > 100
     assert call(["verify", str(where)]) == 2
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+@pytest.mark.parametrize("way", ["removed", "shorter", "removed folder"])
+def test_a_lost_file_without_committed_values_is_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str
+) -> None:
+    """Checks the copy that the next pass overwrites. Reads do not need it. `verify` reports it, and `--repair` and the
+    next pass make it again."""
+    where = tmp_path / "run.oc"
+    make_run(where, tmp_path / "more")
+    values, spare = oc.open(where)["u"][:], {".u.0": ".u.1", ".u.1": ".u.0"}[os.readlink(where / "u")]
+    steps = oc.open(where).step
+
+    def damage() -> None:
+        if way == "removed folder":
+            shutil.rmtree(where / spare / "c")
+        elif way == "removed":
+            (tmp_path / "more" / spare / "c/1/0/0").unlink()
+        else:
+            os.truncate(where / spare / "c/0/0/0", 100)
+
+    before = {str(one.relative_to(where)) for one in where.rglob("*")}
+    damage()
+    np.testing.assert_array_equal(oc.open(where)["u"][:], values)
+    assert call(["verify", str(where)]) == 2
+    out, error = capsys.readouterr()
+    assert "(without committed values)" in out and "--repair" in error and "cannot be used," not in error
+    assert call(["verify", "--repair", str(where)]) == 0 and call(["verify", str(where), "--quiet"]) == 0
+    assert {str(one.relative_to(where)) for one in where.rglob("*")} == before
+    damage()
+    oc.open(where).run(3, progress="none")
+    assert oc.open(where).step == steps + 3 and call(["verify", str(where), "--quiet"]) == 0

@@ -342,7 +342,7 @@ class RunHistory:
             for one in acquisition.sums
         )
         kept = recorder.after(now.step, AcquisitionResults(samples, sums, snapshot_sums))
-        state.check()
+        state.check(spare=True)
         self.expected.begin(number, then)
         state.commit(now.step + steps, sums=kept)
         self.expected.announce(number, then)

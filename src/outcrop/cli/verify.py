@@ -64,8 +64,10 @@ def _tell(
         left = "; --repair cannot mend the files above: restore them from a copy" if mend else ""
         raise CorruptionError(f"{where}: {files}{wrong} of {found.checked + states_checked} checksums are wrong{left}")
     if found.untidy:
-        raise CorruptionError(f"{where}: all {found.checked} checksums are right, but {len(found.untidy)} links or "
-                              f"metadata files are not; repair them with: outcrop verify --repair {where}")  # fmt: skip
+        several = len(found.untidy) > 1
+        what = f"{len(found.untidy)} links or other files are" if several else "1 link or other file is"
+        raise CorruptionError(f"{where}: all {found.checked} checksums are right, but {what} not; repair "
+                              f"{'them' if several else 'it'} with: outcrop verify --repair {where}")  # fmt: skip
     if not quiet:
         print(f"{where}: all {found.checked} checksums of step {found.step} are right{more}")
 

@@ -257,7 +257,7 @@ class PassRunner:
                 self._wait_for_ranks()
                 before = time.perf_counter()
                 sums = self._recorder.after(manifest.step, results)
-                self._state.check()  # files that were deleted during the pass must not be committed
+                self._state.check(spare=True)  # files that were deleted during the pass must not be committed
                 sample = self._engine.sample()
                 self._look_for_nan(manifest, manifest.step + steps)
                 last_steps = {name: last for name, (_, last) in self.not_finite.items()}

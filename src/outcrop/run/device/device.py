@@ -102,7 +102,7 @@ class Device(RunStorage):
         shards = manifest.layout.shards
         return [shares[shard % len(devices)][entry.name, copy, shard] for shard in range(shards)]
 
-    def check(self, manifest: Manifest) -> None:
+    def check(self, manifest: Manifest, spare: bool = False) -> None:
         self.lost_shards(manifest)
         if manifest.records:
             check_sizes(self.records(manifest), manifest)

@@ -34,7 +34,6 @@ from outcrop.run.disk.contents import (
     shard_name,
     top_names,
 )
-from outcrop.run.disk.layout import index_parts
 from outcrop.run.disk.manifest import (
     MANIFEST,
     MEMBER,
@@ -49,7 +48,7 @@ from outcrop.run.disk.manifest import (
     resume_command,
 )
 from outcrop.run.disk.state import State
-from outcrop.run.disk.storage import RunFolder, further_directories
+from outcrop.run.disk.storage import RunFolder, further_directories, make_shard
 from outcrop.units import format_bytes
 
 _SLACK_BYTES = 1 << 20
@@ -168,15 +167,9 @@ def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) 
     layout, own = manifest.layout, directories[0]
     for shard in range(layout.shards):
         name, place = f"{folder}/{shard_name(shard, len(manifest.shape))}", directories[shard % len(directories)]
-        for directory in dict.fromkeys((own, place)):
-            directory.make_folder(name.rpartition("/")[0])
-        place.create(name, size=layout.shard_bytes(shard))
-        with place.opened(name, os.O_RDWR) as handle:
-            offset = layout.records(shard) * layout.record_bytes
-            for part in index_parts(layout, shard):
-                offset += place.write_to(handle, offset, part)
-            place.flush_file(handle)  # make the size durable now, because values may be written much later
+        make_shard(place, layout, shard, name)
         if place is not own:
+            own.make_folder(name.rpartition("/")[0])
             own.link(name, str(place.path.absolute() / name))
 
 

@@ -307,6 +307,13 @@ class Manifest(Description):
         """True if initial values of any array have been committed."""
         return self.phase != NEW
 
+    def is_spare(self, entry: ArrayEntry, copy: int) -> bool:
+        """Return True if a copy of an array has no committed values, so that it can be made again without a loss. A
+        part of a run of ranks can need the previous generation, which is in the other copies."""
+        if self.phase == NEW or self.before is not None:
+            return False
+        return entry.name not in self.filled or not (entry.is_static or self.in_place or copy == self.current)
+
     def seed(self, name: str, stamp: int | None = None) -> int:
         """Return the seed of a seal or of a checksum: a checksum of the run's identity, `name` and `stamp`. By default,
         `stamp` is the stamp of the array `name` in `filled`."""

@@ -261,9 +261,10 @@ class State:
             if self._lock_depth == 0:
                 release(self._held)
 
-    def check(self) -> None:
-        """Raise StorageError when files of the run are missing or too short, or when the run's directory was moved."""
-        self._storage.check(self.manifest)
+    def check(self, spare: bool = False) -> None:
+        """Raise StorageError when files of the run are missing or too short, or when the run's directory was moved.
+        Copies without committed values are only checked if `spare` is true."""
+        self._storage.check(self.manifest, spare)
 
     def lost_shards(self) -> dict[str, str]:
         """Return a message for each shard that is missing or has a wrong size. The keys are the labels of the shards.

@@ -42,7 +42,7 @@ from outcrop.run.disk.contents import (
     show_snapshots,
 )
 from outcrop.run.disk.entries import HISTORY, ArrayEntry
-from outcrop.run.disk.layout import index_parts
+from outcrop.run.disk.layout import PlaneLayout, index_parts
 from outcrop.run.disk.manifest import MANIFEST, MEMBER, Manifest, read_manifest, read_member
 from outcrop.run.disk.planes import FileBeneath, ShardFile
 
@@ -78,12 +78,14 @@ class RunStorage(ABC):
         """Return the directory with the files of acquisition. Raises StorageError when this directory is missing."""
 
     @abstractmethod
-    def check(self, manifest: Manifest) -> None:
-        """Raise StorageError if a shard or a record is missing or too short, or if the storage was moved."""
+    def check(self, manifest: Manifest, spare: bool = False) -> None:
+        """Raise StorageError if a shard or a record is missing or too short, or if the storage was moved. Shards
+        without committed values are only checked if `spare` is true."""
 
     def lost_shards(self, manifest: Manifest) -> dict[str, str]:
-        """Return a message for each shard that is missing or has a wrong size. The keys are the labels of the shards.
-        Raises StorageError if the storage was moved. If shards are not files, the result is empty."""
+        """Return a message for each shard with committed values that is missing or has a wrong size. The keys are the
+        labels of the shards. If shards are not files, the result is empty. Raises StorageError if the storage was
+        moved."""
         return {}
 
     @abstractmethod
@@ -103,7 +105,7 @@ class RunStorage(ABC):
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
         """Make links and metadata agree with the manifest. After a crash, links and metadata can belong to an earlier
-        commit. Raises StorageError."""
+        commit. Make missing shards again if they have no committed values. Raises StorageError."""
 
     @abstractmethod
     def untidy(self, manifest: Manifest) -> list[str]:
@@ -144,29 +146,35 @@ class RunFolder(RunStorage):
     def records(self, manifest: Manifest) -> Directory:
         return self._directory
 
-    def check(self, manifest: Manifest) -> None:
+    def check(self, manifest: Manifest, spare: bool = False) -> None:
         for text in self.lost_shards(manifest).values():
+            raise StorageError(text)
+        for *_, text in self._unusable(manifest, is_spare=True) if spare else ():
             raise StorageError(text)
         check_sizes(self._directory, manifest)
 
     def lost_shards(self, manifest: Manifest) -> dict[str, str]:
         self._require_here(manifest)
-        found = {}
-        for shard, place, name in self._shards(manifest):
-            expected, path = manifest.layout.shard_bytes(shard), place.path / name
+        return {str(place.path / name): text for _, place, name, text in self._unusable(manifest, is_spare=False)}
+
+    def _unusable(self, manifest: Manifest, is_spare: bool) -> Iterator[tuple[int, Directory, str, str]]:
+        """Yield each shard that is missing or has a wrong size: its number, directory and path, and a message. If
+        `is_spare` is true, yield only shards without committed values. Otherwise yield only shards with such values."""
+        for shard, place, name in self._shards(manifest, is_spare):
+            expected, path, text = manifest.layout.shard_bytes(shard), place.path / name, ""
             try:
                 with os_errors_as(StorageError, f"{path} cannot be used"):
                     status = place.status(name)
+                if status is None:
+                    text = f"{path} cannot be used: No such file or directory"
+                elif not stat.S_ISREG(status.st_mode):
+                    text = f"{path} is not a regular file; restore a copy of the original file"
+                elif status.st_size != expected:
+                    text = f"{path} has {status.st_size} bytes, not {expected}"
             except StorageError as error:
-                found[str(path)] = str(error)
-                continue
-            if status is None:
-                found[str(path)] = f"{path} cannot be used: No such file or directory"
-            elif not stat.S_ISREG(status.st_mode):
-                found[str(path)] = f"{path} is not a regular file; restore a copy of the original file"
-            elif status.st_size != expected:
-                found[str(path)] = f"{path} has {status.st_size} bytes, not {expected}"
-        return found
+                text = str(error)
+            if text:
+                yield shard, place, name, text
 
     def hold(self, shared: bool = False) -> list[int]:
         handles = [self._directory.hold(shared)]
@@ -197,6 +205,15 @@ class RunFolder(RunStorage):
         return scratch_in(self._directory, count)
 
     def tidy(self, manifest: Manifest) -> None:
+        lost = list(self._unusable(manifest, is_spare=True))
+        for shard, place, name, text in lost:
+            with os_errors_as(StorageError, f"{text}; it cannot be made again"):
+                if (status := place.status(name)) is not None and not stat.S_ISREG(status.st_mode):
+                    raise StorageError(text)
+                place.remove(name)
+                make_shard(place, manifest.layout, shard, name)
+        if lost:
+            self._link_shards(manifest)
         show_snapshots(self._directory, manifest)
         remove_freed_history(self._directory, manifest)
         for place in self._further(manifest):
@@ -209,20 +226,17 @@ class RunFolder(RunStorage):
                     try:
                         self._directory.link(entry.name, array_folder(entry, manifest.current))
                     except IsADirectoryError:
-                        raise StorageError(
-                            f"{self.path / entry.name} is a directory, but must be a link, because the run was copied "
-                            f"without its links; remove this directory, and then run: outcrop verify --repair "
-                            f"{self.path}"
-                        ) from None
+                        raise StorageError(f"{self._copied(entry)}: outcrop verify --repair {self.path}") from None
 
     def untidy(self, manifest: Manifest) -> list[str]:
         files = outdated(self._directory, derived_files(manifest))
         wrong = [f"{self.path / name} is not what belongs there" for name in files]
-        wrong += [
-            f"{self.path / entry.name} does not lead to {array_folder(entry, manifest.current)}"
-            for entry in manifest.state
-            if not self._is_linked(manifest, entry)
-        ]
+        for entry in manifest.state:
+            if not self._is_linked(manifest, entry):
+                is_copy = (status := self._directory.status(entry.name)) is not None and stat.S_ISDIR(status.st_mode)
+                target = array_folder(entry, manifest.current)
+                wrong.append(self._copied(entry) if is_copy else f"{self.path / entry.name} does not lead to {target}")
+        wrong += [f"{text} (without committed values)" for *_, text in self._unusable(manifest, is_spare=True)]
         if has_freed_history(self._directory, manifest):
             wrong.append(f"{self.path / SNAPSHOTS / HISTORY} holds states that were freed")
         links = self._shard_links(manifest).items()
@@ -237,10 +251,7 @@ class RunFolder(RunStorage):
                 if folder := name.rpartition("/")[0]:
                     own.make_folder(folder)
                 own.replace(name, content)
-            for name, target in self._shard_links(manifest).items():
-                if self._leads(name) != target:
-                    own.make_folder(name.rpartition("/")[0])
-                    own.link(name, target)
+            self._link_shards(manifest)
             for shard, place, name in self._shards(manifest):
                 offset, index = layout.records(shard) * layout.record_bytes, b"".join(index_parts(layout, shard))
                 try:
@@ -281,6 +292,18 @@ class RunFolder(RunStorage):
             if not place.is_here():
                 raise StorageError(f"{place.path} was moved or deleted while the run was open; nothing is kept there")
 
+    def _copied(self, entry: ArrayEntry) -> str:
+        return (
+            f"{self.path / entry.name} is a directory, but must be a link, because the run was copied without its "
+            "links; remove this directory, and then repair the run"
+        )
+
+    def _link_shards(self, manifest: Manifest) -> None:
+        for name, target in self._shard_links(manifest).items():
+            if self._leads(name) != target:
+                self._directory.make_folder(name.rpartition("/")[0])
+                self._directory.link(name, target)
+
     def _shard_links(self, manifest: Manifest) -> dict[str, str]:
         """Return a dictionary with the links to shards in further directories. It maps the path of each link to the
         target."""
@@ -294,11 +317,13 @@ class RunFolder(RunStorage):
                  for shard in range(manifest.layout.shards)]  # fmt: skip
         return list(zip(cycle(directories), names, strict=False))
 
-    def _shards(self, manifest: Manifest) -> Iterator[tuple[int, Directory, str]]:
-        """Yield the number, the directory and the path of each shard of all arrays."""
+    def _shards(self, manifest: Manifest, is_spare: bool | None = None) -> Iterator[tuple[int, Directory, str]]:
+        """Yield the number, the directory and the path of each shard of all arrays. If `is_spare` is given, yield only
+        the shards of spare copies (`Manifest.is_spare`), or only the shards of the other copies."""
         for entry, copy in manifest.copies:
-            for shard, (place, name) in enumerate(self._places(manifest, entry, copy)):
-                yield shard, place, name
+            if is_spare in (None, manifest.is_spare(entry, copy)):
+                for shard, (place, name) in enumerate(self._places(manifest, entry, copy)):
+                    yield shard, place, name
 
     def _is_linked(self, manifest: Manifest, entry: ArrayEntry) -> bool:
         if entry.name not in manifest.filled:
@@ -310,6 +335,17 @@ class RunFolder(RunStorage):
             return self._directory.read_link(name)
         except OSError:
             return None
+
+
+def make_shard(place: Directory, layout: PlaneLayout, shard: int, name: str) -> None:
+    """Create a shard without values, with its full size and its index. Raises OSError."""
+    place.make_folder(name.rpartition("/")[0])
+    place.create(name, size=layout.shard_bytes(shard))
+    with place.opened(name, os.O_RDWR) as handle:
+        offset = layout.records(shard) * layout.record_bytes
+        for part in index_parts(layout, shard):
+            offset += place.write_to(handle, offset, part)
+        place.flush_file(handle)  # make the size durable now, because values may be written much later
 
 
 def further_directories(own: Directory, manifest: Manifest, must_be_there: bool = True) -> list[Directory]:
