@@ -221,6 +221,41 @@ def test_an_object_store_gets_a_group_that_is_complete(tmp_path: Path, known_run
     assert files.cat_file(f"{root}-other/mine.txt") == b"mine"
 
 
+def test_a_removal_that_fails_halfway_can_be_repeated(
+    tmp_path: Path, known_runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks that `force` removes the metadata of the older group first, and never the mark. An object store can delete
+    objects in any order and fail at any object."""
+    pytest.importorskip("zarr")
+    fsspec = pytest.importorskip("fsspec")
+    url, sim = f"memory://removal{tmp_path}/run", known_runs(5, 6, 7)
+    files, root = fsspec.core.url_to_fs(url)
+    oc.export(sim, url, snapshots="all", traces=True)
+    before = files.find(root)
+    allowed = 0
+
+    def remove(self: Any, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        nonlocal allowed
+        for name in sorted(one for one in self.expand_path(path, recursive=recursive) if self.isfile(one)):
+            if not allowed:
+                raise OSError("the connection was lost")
+            self.rm_file(name)
+            allowed -= 1
+
+    monkeypatch.setattr(type(files), "rm", remove)
+    for count in (2, len(before) // 2):
+        allowed = count
+        with pytest.raises(StorageError, match="the connection was lost"):
+            oc.export(sim, url, snapshots="all", traces=True, force=True)
+        assert files.exists(f"{root}/.outcrop-export") and not files.exists(f"{root}/zarr.json")
+        with pytest.raises(InputError, match="holds an export that was interrupted; give force=True"):
+            oc.export(sim, url)
+    allowed = len(before)
+    oc.export(sim, url, snapshots="all", traces=True, force=True)
+    require_same(url, sim)
+    assert files.find(root) == before
+
+
 def make_parts(group: RankGroup, where: Path, along: Any) -> None:
     points = [[20.0, 20.0, 20.0], [30.0, 120.0, 40.0]]
     kept = [oc.Snapshots(2, box=(slice(1, 9), slice(3, 12), slice(0, 7))), oc.Snapshots(3, name="side")]
