@@ -98,6 +98,20 @@ def test_an_export_has_the_same_bits(tmp_path: Path, known_runs: Any, shape: Any
     assert [path.name for path in target.parent.iterdir()] == [name], "no other files remain"
 
 
+@pytest.mark.parametrize("name", ["a.nc", "a.h5", "a.zarr"])
+def test_snapshots_without_a_name_can_follow_named_ones(tmp_path: Path, name: str) -> None:
+    """Checks that a group with groups in it can be exported, even if the run names the inner group first."""
+    if name == "a.zarr":
+        pytest.importorskip("zarr")
+    kept = [oc.Snapshots(2, name="side"), oc.Snapshots(5)]
+    sim = oc.Simulation("heat2_2d", (6, 7), directory=tmp_path / "run.oc", memory="1MiB", snapshots=kept)
+    sim["u"] = "random:1"
+    sim.run(10, progress="none")
+    oc.export(sim, tmp_path / name, fields=[], snapshots="all")
+    for group, key in (("snapshots", "u"), ("snapshots/side", "side/u")):
+        np.testing.assert_array_equal(values_in(tmp_path / name, group)["u"], sim.snapshots[key])
+
+
 def test_a_view_shows_later_steps_and_shards_in_several_directories(tmp_path: Path) -> None:
     """Checks that a view has no values of its own, and that it shows the copy of the last commit after each pass."""
     h5py = pytest.importorskip("h5py")

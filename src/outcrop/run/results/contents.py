@@ -287,10 +287,11 @@ def fields_group(run: OpenedRun, names: Sequence[str]) -> ResultGroup:
 
 def snapshot_groups(run: OpenedRun, wanted: Sequence[str]) -> list[ResultGroup]:
     """Return the groups of snapshots that `wanted` names. Each entry of `wanted` is "all", the name of snapshots
-    ("side"), a field of named snapshots ("side/u"), or a field of snapshots without a name ("u"). Raises InputError for
-    unknown names."""
+    ("side"), a field of named snapshots ("side/u"), or a field of snapshots without a name ("u"). The group of the
+    snapshots without a name is first, because it contains the other groups, and h5netcdf cannot make it after them.
+    Raises InputError for unknown names."""
     manifest = run.manifest
-    entries = [one for one in manifest.taps.snapshots if not one.is_history]
+    entries = sorted((one for one in manifest.taps.snapshots if not one.is_history), key=lambda one: one.name != "")
     there = [entry.prefix + name for entry in entries for name in entry.fields]
     chosen: list[str] = []
     for one in wanted:
