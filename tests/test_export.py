@@ -461,6 +461,55 @@ def test_a_killed_export_leaves_no_file_under_the_final_name(tmp_path: Path) -> 
     assert sorted(os.listdir(tmp_path)) == ["a.nc", "run.oc"]
 
 
+KILLED = """
+import os, signal
+import outcrop as oc
+rename = os.rename
+def killed(source, target, **more):
+    if os.path.basename(target) == "a.zarr":
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, target, **more)
+os.rename = killed
+oc.export("run.oc", "a.zarr", force=True)
+"""
+
+
+def test_the_older_folder_comes_back_if_it_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks an export that ends while it replaces a folder, when the older folder is already away. After an error or
+    Ctrl-C, the older folder is back. After a kill, the next export puts it back."""
+    pytest.importorskip("zarr")
+    make_run(tmp_path / "run.oc")
+    target = tmp_path / "a.zarr"
+    oc.export(tmp_path / "run.oc", target, fields=["v"])
+    real = os.rename
+
+    def require_older() -> None:
+        assert sorted(os.listdir(tmp_path)) == ["a.zarr", "run.oc"] and list(values_in(target, "")) == ["v"]
+
+    for error, expected in ((OSError("no"), StorageError), (KeyboardInterrupt(), KeyboardInterrupt)):
+
+        def fail(source: Any, place: Any, error: BaseException = error) -> None:
+            real(source, place)
+            if Path(source) == target:
+                monkeypatch.undo()
+                raise error
+
+        monkeypatch.setattr(os, "rename", fail)
+        with pytest.raises(expected):
+            oc.export(tmp_path / "run.oc", target, force=True)
+        require_older()
+    for force in (False, True):
+        done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False)
+        assert done.returncode == -signal.SIGKILL and sorted(os.listdir(tmp_path)) == [".a.zarr.partial", "run.oc"]
+        if not force:
+            with pytest.raises(InputError, match=r"a\.zarr exists; give force=True"):
+                oc.export(tmp_path / "run.oc", target)
+            require_older()
+        else:
+            oc.export(tmp_path / "run.oc", target, force=True)
+            assert list(values_in(target, "")) == ["u", "v"]
+
+
 def test_a_run_that_is_being_run_is_not_exported(tmp_path: Path) -> None:
     """Checks that fields cannot be exported while another process computes the run, and that snapshots can be
     exported."""
