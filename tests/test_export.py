@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import outcrop as oc
+from exported import SHAPES, make_run, require_same, values_in
 from images import make_image, simulation
 from outcrop.cli.main import call
 from outcrop.errors import CorruptionError, InputError, StorageError
@@ -26,23 +27,6 @@ from outcrop.run.places import open_state
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.results.contents import block_indices
 from rank_processes import ranks
-
-SHAPES: list[Any] = [(5, 6, 7), (9, 16, 16), (11, 19), (37,)]
-BOX = {3: (slice(1, 4), slice(0, 6), slice(2, 5)), 2: (slice(1, 9), slice(3, 12)), 1: (slice(4, 30),)}
-
-
-def make_run(where: Path | list[Path], shape: Any = (5, 6, 7), steps: int = 6, **more: Any) -> oc.Simulation:
-    """Make a run with snapshots of the whole grid and of a box, and with receivers."""
-    ndim, name = len(shape), {3: "acoustic4", 2: "acoustic4_2d", 1: "acoustic4_1d"}[len(shape)]
-    kept = [oc.Snapshots(2, time_units="s"), oc.Snapshots(3, name="side", box=BOX[ndim], initial=False)]
-    points = np.full((2, ndim), 2.0) * 10
-    sim = oc.Simulation(
-        name, shape, directory=where, memory="8MiB", spacing=10.0, units="m", snapshots=kept, threads=1,
-        receivers=[oc.Receivers("line", "u", points)], **more,
-    )  # fmt: skip
-    sim.assign({"u": np.random.default_rng(3).random(shape, "float32"), "v": 2000.0})
-    sim.run(steps, progress="none")
-    return sim
 
 
 @pytest.fixture(scope="module")
@@ -55,27 +39,6 @@ def known_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., oc.Sim
         return make_run(tmp_path_factory.mktemp("runs") / "run.oc", shape)
 
     return known
-
-
-def values_in(target: Path | str, group: str) -> xarray.Dataset:
-    """Return a group of an export, with all its values in memory."""
-    path = str(target)
-    if path.endswith((".nc", ".h5")):
-        return xarray.open_dataset(path, engine="h5netcdf", group=group or None, phony_dims="sort").load()
-    return xarray.open_zarr(path, group=group or None, chunks=None).load()
-
-
-def require_same(target: Path | str, sim: oc.Simulation) -> None:
-    """Check that an export has the bits of all fields, snapshots and traces of a run."""
-    for group, found in {"": ("u", "v"), "snapshots": ("u",), "snapshots/side": ("u",)}.items():
-        data = values_in(target, group)
-        for name in found:
-            expected = sim.snapshots[f"side/{name}" if "side" in group else name] if group else sim[name]
-            np.testing.assert_array_equal(data[name].values, expected[...], f"{group} {name}")
-        assert data["x"].attrs["units"] == "m" and float(data["x"][1] - data["x"][0]) == 10
-    traces = values_in(target, "traces")
-    np.testing.assert_array_equal(traces["line"].values, sim.traces["line"])
-    assert traces["step"].values.tolist() == list(range(1, sim.step + 1))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -98,6 +61,20 @@ def test_an_export_has_the_same_bits(tmp_path: Path, known_runs: Any, shape: Any
     assert [path.name for path in target.parent.iterdir()] == [name], "no other files remain"
 
 
+@pytest.mark.parametrize("name", ["a.nc", "a.h5", "a.zarr"])
+def test_snapshots_without_a_name_can_follow_named_ones(tmp_path: Path, name: str) -> None:
+    """Checks that a group with groups in it can be exported, even if the run names the inner group first."""
+    if name == "a.zarr":
+        pytest.importorskip("zarr")
+    kept = [oc.Snapshots(2, name="side"), oc.Snapshots(5)]
+    sim = oc.Simulation("heat2_2d", (6, 7), directory=tmp_path / "run.oc", memory="1MiB", snapshots=kept)
+    sim["u"] = "random:1"
+    sim.run(10, progress="none")
+    oc.export(sim, tmp_path / name, fields=[], snapshots="all")
+    for group, key in (("snapshots", "u"), ("snapshots/side", "side/u")):
+        np.testing.assert_array_equal(values_in(tmp_path / name, group)["u"], sim.snapshots[key])
+
+
 def test_a_view_shows_later_steps_and_shards_in_several_directories(tmp_path: Path) -> None:
     """Checks that a view has no values of its own, and that it shows the copy of the last commit after each pass."""
     h5py = pytest.importorskip("h5py")
@@ -111,84 +88,6 @@ def test_a_view_shows_later_steps_and_shards_in_several_directories(tmp_path: Pa
             np.testing.assert_array_equal(file["u"][7:19, ::50], sim["u"][7:19, ::50])
             assert "step" not in file.attrs, "the step would be wrong after the next pass"
         sim.run(1, progress="none")
-
-
-def image(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """Return the attributes and the arrays of a VTK image, read as the format describes it."""
-    content = path.read_bytes()
-    start = content.index(b"_", content.index(b"<AppendedData")) + 1
-    head = content[:start].decode()
-    (about,) = re.findall(r"<ImageData ([^>]*)>", head)
-    found = dict(re.findall(r'(\w+)="([^"]*)"', about))
-    extent = [int(one) for one in found["WholeExtent"].split()]
-    shape = [extent[2 * axis + 1] - extent[2 * axis] + 1 for axis in (2, 1, 0)]
-    arrays = {}
-    array = re.compile(r'<DataArray type="(\w+)" Name="([^"]*)" format="appended" offset="(\d+)"')
-    for kind, name, offset in array.findall(head):
-        begin = start + int(offset)
-        size = int(np.frombuffer(content, "<u8", 1, begin)[0])
-        dtype = np.dtype({"Float32": "<f4", "Float64": "<f8"}[kind])
-        arrays[name] = np.frombuffer(content, dtype, size // dtype.itemsize, begin + 8).reshape(shape)
-    return found, arrays
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_vtk_images_have_the_same_bits(tmp_path: Path, known_runs: Any, shape: Any) -> None:
-    """Checks the images of fields and of snapshots against the description of the format."""
-    sim = known_runs(*shape)
-    oc.export(sim, tmp_path / "a.vti")
-    about, arrays = image(tmp_path / "a.vti")
-    assert about["Spacing"].split()[: len(shape)] == ["10.0"] * len(shape)
-    assert list(arrays) == ["u", "v"]
-    for name, values in arrays.items():
-        np.testing.assert_array_equal(values.reshape(shape), sim[name][...])
-    oc.export(sim, tmp_path / "movie.pvd", snapshots="side")
-    named = re.findall(r'timestep="([^"]*)" part="0" file="([^"]*)"', (tmp_path / "movie.pvd").read_text())
-    assert [time for time, _ in named] == ["0.003", "0.006"]
-    for number, (_, file) in enumerate(named):
-        about, arrays = image(tmp_path / file)
-        kept = sim.snapshots["side/u"][number]
-        np.testing.assert_array_equal(arrays["u"].reshape(kept.shape), kept)
-        assert float(about["Origin"].split()[0]) == 10.0 * BOX[len(shape)][-1].start
-
-
-def test_coarse_snapshots_keep_their_coordinates(tmp_path: Path) -> None:
-    """Checks the backend of xarray, a NetCDF file and VTK images of coarse snapshots. The last group of cells along an
-    axis is smaller than the others, but a VTK image has equal distances between values."""
-    kept = oc.Snapshots(2, ["u"], coarsen=4, name="small")
-    where = tmp_path / "run.oc"
-    sim = oc.Simulation("heat7", (10, 9, 11), directory=where, memory="1MiB", spacing=10.0, snapshots=[kept])
-    sim.assign({"u": "random:1"})
-    sim.run(4, progress="none")
-    values = np.asarray(sim.snapshots["small/u"])
-    oc.export(sim, tmp_path / "a.nc", snapshots="all")
-    for found in (
-        xarray.open_dataset(where, engine="outcrop", group="snapshots/small"),
-        xarray.open_dataset(tmp_path / "a.nc", group="snapshots/small"),
-    ):
-        np.testing.assert_array_equal(found["u"], values)
-        np.testing.assert_array_equal(found["z"], [15.0, 55.0, 85.0])
-        found.close()
-    oc.export(sim, tmp_path / "movie.pvd", snapshots="small")
-    first, *_ = re.findall(r'file="([^"]*)"', (tmp_path / "movie.pvd").read_text())
-    about, arrays = image(tmp_path / first)
-    np.testing.assert_array_equal(arrays["u"].reshape(values[0].shape), values[0])
-    assert (about["Origin"], about["Spacing"]) == ("15.0 15.0 15.0", "40.0 40.0 40.0")
-
-
-def test_vtk_itself_reads_an_image(tmp_path: Path, known_runs: Any) -> None:
-    """Checks that the package vtk, which ParaView uses, reads the values of an image correctly."""
-    vtk = pytest.importorskip("vtk")
-    from vtk.util.numpy_support import vtk_to_numpy
-
-    sim = known_runs(5, 6, 7)
-    oc.export(sim, tmp_path / "a.vti")
-    reader = vtk.vtkXMLImageDataReader()
-    reader.SetFileName(str(tmp_path / "a.vti"))
-    reader.Update()
-    found = reader.GetOutput()
-    assert found.GetDimensions() == (7, 6, 5)
-    np.testing.assert_array_equal(vtk_to_numpy(found.GetPointData().GetArray("u")).reshape(5, 6, 7), sim["u"][...])
 
 
 def test_an_object_store_gets_a_group_that_is_complete(tmp_path: Path, known_runs: Any) -> None:
@@ -219,6 +118,41 @@ def test_an_object_store_gets_a_group_that_is_complete(tmp_path: Path, known_run
     with pytest.raises(InputError, match="holds other objects"):
         oc.export(sim, f"{url}-other", force=True)
     assert files.cat_file(f"{root}-other/mine.txt") == b"mine"
+
+
+def test_a_removal_that_fails_halfway_can_be_repeated(
+    tmp_path: Path, known_runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks that `force` removes the metadata of the older group first, and never the mark. An object store can delete
+    objects in any order and fail at any object."""
+    pytest.importorskip("zarr")
+    fsspec = pytest.importorskip("fsspec")
+    url, sim = f"memory://removal{tmp_path}/run", known_runs(5, 6, 7)
+    files, root = fsspec.core.url_to_fs(url)
+    oc.export(sim, url, snapshots="all", traces=True)
+    before = files.find(root)
+    allowed = 0
+
+    def remove(self: Any, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        nonlocal allowed
+        for name in sorted(one for one in self.expand_path(path, recursive=recursive) if self.isfile(one)):
+            if not allowed:
+                raise OSError("the connection was lost")
+            self.rm_file(name)
+            allowed -= 1
+
+    monkeypatch.setattr(type(files), "rm", remove)
+    for count in (2, len(before) // 2):
+        allowed = count
+        with pytest.raises(StorageError, match="the connection was lost"):
+            oc.export(sim, url, snapshots="all", traces=True, force=True)
+        assert files.exists(f"{root}/.outcrop-export") and not files.exists(f"{root}/zarr.json")
+        with pytest.raises(InputError, match="holds an export that was interrupted; give force=True"):
+            oc.export(sim, url)
+    allowed = len(before)
+    oc.export(sim, url, snapshots="all", traces=True, force=True)
+    require_same(url, sim)
+    assert files.find(root) == before
 
 
 def make_parts(group: RankGroup, where: Path, along: Any) -> None:
@@ -410,6 +344,55 @@ def test_a_killed_export_leaves_no_file_under_the_final_name(tmp_path: Path) -> 
     assert sorted(os.listdir(tmp_path)) == [".a.nc.partial", "run.oc"]
     oc.export(tmp_path / "run.oc", tmp_path / "a.nc")
     assert sorted(os.listdir(tmp_path)) == ["a.nc", "run.oc"]
+
+
+KILLED = """
+import os, signal
+import outcrop as oc
+rename = os.rename
+def killed(source, target, **more):
+    if os.path.basename(target) == "a.zarr":
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, target, **more)
+os.rename = killed
+oc.export("run.oc", "a.zarr", force=True)
+"""
+
+
+def test_the_older_folder_comes_back_if_it_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks an export that ends while it replaces a folder, when the older folder is already away. After an error or
+    Ctrl-C, the older folder is back. After a kill, the next export puts it back."""
+    pytest.importorskip("zarr")
+    make_run(tmp_path / "run.oc")
+    target = tmp_path / "a.zarr"
+    oc.export(tmp_path / "run.oc", target, fields=["v"])
+    real = os.rename
+
+    def require_older() -> None:
+        assert sorted(os.listdir(tmp_path)) == ["a.zarr", "run.oc"] and list(values_in(target, "")) == ["v"]
+
+    for error, expected in ((OSError("no"), StorageError), (KeyboardInterrupt(), KeyboardInterrupt)):
+
+        def fail(source: Any, place: Any, error: BaseException = error) -> None:
+            real(source, place)
+            if Path(source) == target:
+                monkeypatch.undo()
+                raise error
+
+        monkeypatch.setattr(os, "rename", fail)
+        with pytest.raises(expected):
+            oc.export(tmp_path / "run.oc", target, force=True)
+        require_older()
+    for force in (False, True):
+        done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False)
+        assert done.returncode == -signal.SIGKILL and sorted(os.listdir(tmp_path)) == [".a.zarr.partial", "run.oc"]
+        if not force:
+            with pytest.raises(InputError, match=r"a\.zarr exists; give force=True"):
+                oc.export(tmp_path / "run.oc", target)
+            require_older()
+        else:
+            oc.export(tmp_path / "run.oc", target, force=True)
+            assert list(values_in(target, "")) == ["u", "v"]
 
 
 def test_a_run_that_is_being_run_is_not_exported(tmp_path: Path) -> None:

@@ -118,6 +118,22 @@ def test_damaged_points_and_sources_are_not_exported(tmp_path: Path) -> None:
     assert not (tmp_path / "a.nc").exists()
 
 
+@pytest.mark.parametrize(("name", "group"), [("source-1", "sources"), ("receivers-0", "traces")])
+def test_damaged_positions_are_not_exported(tmp_path: Path, name: str, group: str) -> None:
+    """Checks that the positions of sources and receivers are tested before they are written to a .vtp file, and before
+    xarray shows them. The file of points begins with the cells around the points."""
+    make_run(tmp_path / "run.oc")
+    path = tmp_path / "run.oc" / ".taps" / name
+    right = path.read_bytes()
+    path.write_bytes(bytes([right[0] ^ 1]) + right[1:])
+    with pytest.raises(CorruptionError, match=f"{name} is damaged"):
+        oc.export(tmp_path / "run.oc", tmp_path / "a.vtp", **{group: True})
+    with pytest.raises(CorruptionError, match=f"{name} is damaged"):
+        xarray.open_dataset(tmp_path / "run.oc", engine="outcrop", group=group)
+    path.write_bytes(right)
+    oc.export(tmp_path / "run.oc", tmp_path / "a.vtp", **{group: True})
+
+
 def test_vtk_points_have_the_positions_of_all_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks a .vtp file against the description of the format, and with the package vtk if it is installed."""
     _, points = make_run(tmp_path / "run.oc")

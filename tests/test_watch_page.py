@@ -12,11 +12,13 @@ import pytest
 
 import outcrop as oc
 from outcrop.cli import watch as page_module
+from outcrop.cli import watch_web
 from outcrop.cli.info import facts
 from outcrop.cli.main import call
 from outcrop.cli.watch_web import make_server
 from outcrop.errors import InterruptedRun
 from outcrop.run import engine
+from outcrop.run.disk.planes import Planes
 from outcrop.run.watch import INTERRUPTED, PREPARING, Watcher
 
 
@@ -61,6 +63,66 @@ def test_the_browser_names_the_cell_of_the_grid(tmp_path: Path) -> None:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def test_a_slice_reads_only_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that slices along y and x of a field read only the rows that they show, and no whole plane."""
+    shape = (6, 64, 1024)
+    sim = oc.Simulation("heat2", shape, directory=tmp_path / "run.oc", memory="4MiB")
+    sim["u"] = "random:1"
+    values = sim["u"][...]
+    rows_read: list[int] = []
+    unverified = Planes.unverified
+
+    def count(self: Planes, z: int, rows: range, columns: range) -> object:
+        rows_read.append(len(rows))
+        return unverified(self, z, rows, columns)
+
+    def refuse(self: Planes, *places: object) -> object:
+        raise AssertionError("a whole plane is read")
+
+    monkeypatch.setattr(Planes, "unverified", count)
+    for name in ("groups", "selected", "read"):
+        monkeypatch.setattr(Planes, name, refuse)
+    monkeypatch.setattr(watch_web, "MAX_PIXELS", 4)
+    for cut, shown, rows in (("y=5", values[::2, 5, ::256], 1), ("x=1000", values[::2, ::16, 1000], 4)):
+        rows_read.clear()
+        _, text, _ = watch_web.draw_slice(tmp_path / "run.oc", "u", cut)
+        assert rows_read == [rows] * 3
+        assert text.endswith(f": {shown.min():.4g} to {shown.max():.4g}"), text
+
+
+def test_one_slice_is_drawn_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that two requests at the same time do not read the run at the same time."""
+    sim = oc.Simulation("heat2_2d", (9, 20), directory=tmp_path / "run.oc", memory="1MiB")
+    sim["u"] = "random:1"
+    both = threading.Barrier(2)
+    met: list[bool] = []
+
+    def draw(*wanted: object) -> tuple[bytes, str, str]:
+        try:
+            both.wait(0.5)
+            met.append(True)
+        except threading.BrokenBarrierError:
+            met.append(False)
+        return b"", "", ""
+
+    monkeypatch.setattr(watch_web, "draw_slice", draw)
+    server = make_server(page_module.Follower(Watcher(tmp_path / "run.oc").look), 1.0, 0)
+    address = f"http://127.0.0.1:{server.server_port}/slice.png?name=u"
+
+    def ask() -> None:
+        urllib.request.urlopen(address, timeout=30).close()
+
+    threads = [threading.Thread(target=one) for one in (server.serve_forever, ask, ask)]
+    for thread in threads:
+        thread.start()
+    for thread in threads[1:]:
+        thread.join()
+    server.shutdown()
+    server.server_close()
+    threads[0].join()
+    assert met == [False, False]
 
 
 def test_a_run_that_continues_is_preparing_until_its_first_pass(

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.cli.picture import NOT_FINITE, Range, Scale, default_cut, parse_slices
-from outcrop.cli.subject import Axis, of_field, of_snapshots
+from outcrop.cli.subject import Subject, of_field, of_snapshots
 from outcrop.cli.watch import MAX_CURVE_COLUMNS, Follower, page
 from outcrop.errors import InputError, OutcropError
 
@@ -81,7 +81,7 @@ def serve(watcher: Watcher, interval: float, port: int) -> None:
 def make_server(follower: Follower, interval: float, port: int) -> ThreadingHTTPServer:
     """Return a server of the page. The server listens, but does not answer yet. Raises InputError if the port cannot be
     used."""
-    handler = type("Handler", (_Handler,), {"follower": follower, "interval": interval})
+    handler = type("Handler", (_Handler,), {"follower": follower, "interval": interval, "turn": threading.Lock()})
     try:
         return ThreadingHTTPServer((ADDRESS, port), handler)
     except OSError as error:
@@ -149,7 +149,8 @@ def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str, str
     """Return a slice as PNG, a text that describes it, and the colours of its colour bar, from the lowest to the
     highest value. The colours are those of `outcrop plot`. `name` is a name of `_slices`. `cut` has the form "z=256",
     and counts the cells of a box. The text names the cell of the grid. Without `cut`, the slice is the default of
-    `outcrop plot`. Raises InputError for other names and cuts."""
+    `outcrop plot`. If possible, only the rows of the slice are read, without a test of checksums. Raises InputError for
+    other names and cuts."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -157,18 +158,18 @@ def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str, str
     from outcrop.run.simulation import Simulation
 
     simulation = Simulation(open_run(place, {}, reads_only=True))
-    view, index, about, axes = _view(simulation, name)
-    shape = tuple(one.cells for one in axes)
+    subject, about = _subject(simulation, name)
+    shape = subject.shape
     thinned: list[int | slice] = [slice(None, None, -(-size // MAX_PIXELS)) for size in shape]
     if len(shape) == 3:
-        named = {one.name: one for one in axes}
+        named = {one.name: one for one in subject.axes}
         sizes = dict(zip(named, shape, strict=True))
         axis, at = parse_slices(cut, sizes, named)[0] if cut else default_cut(sizes)
         thinned[list(sizes).index(axis)] = at
         about += f", {axis} = {named[axis].cell(at)}"
     elif cut:
         raise InputError(f"--slice {cut}: there is nothing to cut in a grid of fewer than three axes")
-    values = np.asarray(view[(*index, *thinned)], np.float64)
+    values = np.asarray(subject.frames[-1].read(tuple(thinned)), np.float64)
     if values.ndim == 1:
         values = np.repeat(values[np.newaxis], LINE_PIXELS, 0)
     found = Range()
@@ -178,20 +179,17 @@ def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str, str
     return _as_png(values, scale), f"{about}: {scale.low:.4g} to {scale.high:.4g}", bar
 
 
-def _view(simulation: Simulation, name: str) -> tuple[Any, tuple[int, ...], str, tuple[Axis, ...]]:
-    """Return the array with this name, the index of its last snapshot, a text that describes the values, and the axes
-    of a slice."""
+def _subject(simulation: Simulation, name: str) -> tuple[Subject, str]:
+    """Return the field or the snapshots with this name, and a text that describes the newest values."""
     kind, _, field = name.rpartition(" ")
     if kind == "snapshots" and field in simulation.snapshots:
-        snapshots = simulation.snapshots[field]
-        if count := len(snapshots):
-            is_devito = simulation.setup.description.first_time is not None
-            when = "time index" if is_devito else "step"
-            about = f"snapshot of {field} at {when} {snapshots.steps[-1]}"
-            return snapshots, (count - 1,), about, of_snapshots(simulation, field).axes
-        raise InputError(f"there is no snapshot of {field} yet")
-    if kind == "" and not simulation.setup.description.in_place:
-        return simulation[field], (), f"{field} at step {simulation.step}", of_field(simulation, field).axes
+        if not len(simulation.snapshots[field]):
+            raise InputError(f"there is no snapshot of {field} yet")
+        subject = of_snapshots(simulation, field)
+        when = "step" if simulation.setup.description.first_time is None else "time index"
+        return subject, f"snapshot of {field} at {when} {subject.frames[-1].step}"
+    if field and not kind and not simulation.setup.description.in_place:
+        return of_field(simulation, field), f"{field} at step {simulation.step}"
     raise InputError(f"there is no array {name!r} in {simulation.directory}")
 
 
@@ -208,10 +206,12 @@ def _as_png(values: NDArray[np.float64], scale: Scale) -> bytes:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers the requests of one browser."""
+    """Answers the requests of one browser. Threads of the server take turns to draw slices, so that several requests
+    need no more memory than one, and do not read the disk at the same time."""
 
     follower: Follower
     interval: float
+    turn: threading.Lock
     timeout = REQUEST_SECONDS
     server_version, sys_version = "outcrop", ""
 
@@ -239,7 +239,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             given = parse_qs(query, max_num_fields=8)
             name, cut = given.get("name", [""])[0], given.get("slice", [None])[0]
-            picture, about, bar = draw_slice(self.follower.now.place, name, cut)
+            with self.turn:
+                picture, about, bar = draw_slice(self.follower.now.place, name, cut)
         except (OutcropError, ValueError, IndexError, KeyError) as error:
             self._answer(404, "text/plain", f"{error}\n".encode())
             return

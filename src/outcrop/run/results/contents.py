@@ -103,14 +103,16 @@ class OpenedRun:
 
 @dataclass(frozen=True)
 class ReadField:
-    """A function that reads selected cells of one array: an array of the state, or an array that is only read."""
+    """A function that reads selected cells of one array: an array of the state, or an array that is only read. If
+    `samples` is true, only the rows of these cells are read if possible, and checksums are not tested."""
 
     run: OpenedRun
     name: str
+    samples: bool = False
 
     def __call__(self, index: Index) -> NDArray[Any]:
         view = self.run.simulation[self.name]
-        found = np.asarray(view[index])
+        found = np.asarray(view.sample(index) if self.samples else view[index])
         self.run.require_generation(view.generation)
         return found
 
@@ -136,7 +138,8 @@ class ReadSnapshots:
 @dataclass(frozen=True)
 class Variable:
     """An array with named axes. `read` returns the values that an index selects. `blocks` does not divide the last
-    `unit_axes` axes. `check` raises CorruptionError if stored values that `read` does not test are damaged."""
+    `unit_axes` axes. `check` raises CorruptionError if stored values that `read` does not test are damaged. If `read`
+    reads more than the selected values, `sample` reads fewer, without a test of checksums."""
 
     name: str
     axes: tuple[str, ...]
@@ -146,6 +149,7 @@ class Variable:
     unit_axes: int
     attributes: Attributes = field(default_factory=dict)
     check: Callable[[Index], None] | None = None
+    sample: Callable[[Index], NDArray[Any]] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -274,7 +278,8 @@ def fields_group(run: OpenedRun, names: Sequence[str]) -> ResultGroup:
         about = {"long_name": f"{entry.field} before its latest update"} if entry.is_previous else {}
         unit_axes = max(1, len(axes) - 1)
         dtype = np.dtype(manifest.dtype)
-        variables.append(Variable(name, axes, manifest.own_shape, dtype, ReadField(run, name), unit_axes, about))
+        read, sample = ReadField(run, name), ReadField(run, name, samples=True)
+        variables.append(Variable(name, axes, manifest.own_shape, dtype, read, unit_axes, about, sample=sample))
     where = manifest.own_coordinates
     coordinates = [
         Coordinate(name, name, where.along(axis, size) if where else np.arange(size, dtype=np.float64),
@@ -287,10 +292,11 @@ def fields_group(run: OpenedRun, names: Sequence[str]) -> ResultGroup:
 
 def snapshot_groups(run: OpenedRun, wanted: Sequence[str]) -> list[ResultGroup]:
     """Return the groups of snapshots that `wanted` names. Each entry of `wanted` is "all", the name of snapshots
-    ("side"), a field of named snapshots ("side/u"), or a field of snapshots without a name ("u"). Raises InputError for
-    unknown names."""
+    ("side"), a field of named snapshots ("side/u"), or a field of snapshots without a name ("u"). The group of the
+    snapshots without a name is first, because it contains the other groups, and h5netcdf cannot make it after them.
+    Raises InputError for unknown names."""
     manifest = run.manifest
-    entries = [one for one in manifest.taps.snapshots if not one.is_history]
+    entries = sorted((one for one in manifest.taps.snapshots if not one.is_history), key=lambda one: one.name != "")
     there = [entry.prefix + name for entry in entries for name in entry.fields]
     chosen: list[str] = []
     for one in wanted:

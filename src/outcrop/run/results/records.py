@@ -105,7 +105,7 @@ class ReadNorms:
 
 @dataclass(frozen=True)
 class ReadSource:
-    """A function that reads selected values of source `number`. The function does not test the checksum of the values.
+    """A function that reads selected values of source `number`. `sources_group` has tested the checksum of the values.
     """
 
     run: OpenedRun
@@ -114,17 +114,6 @@ class ReadSource:
     def __call__(self, index: Index) -> NDArray[Any]:
         state = self.run.states[0]  # each part has the sources of the whole grid
         return np.array(mapped_values(state.records, state.manifest, self.number)[index])
-
-
-@dataclass(frozen=True)
-class _CheckSource:
-    """Tests the checksum of a source before its first values are read."""
-
-    read: ReadSource
-
-    def __call__(self, index: Index) -> None:
-        if index[0].start == 0:
-            _require_intact(self.read.run, f"source-{self.read.number}")
 
 
 def traces_group(run: OpenedRun) -> ResultGroup:
@@ -175,11 +164,12 @@ def norms_group(run: OpenedRun) -> ResultGroup:
 def sources_group(run: OpenedRun) -> ResultGroup:
     """Return the group of all sources. After step t + 1, the field contains row t of a source. Therefore the coordinate
     of row t is t + 1. For Devito's equations, it is the number of the row in Devito's `.data`. Raises InputError if the
-    run has no sources."""
+    run has no sources, and CorruptionError if the file with the points and the values of a source is damaged."""
     manifest, variables, coordinates = run.manifest, [], list[Coordinate]()
     for number, one in enumerate(_definitions(run).injections):
         if not one.steps:
             continue
+        _require_intact(run, f"source-{number}")
         name, read = f"source_{number}", ReadSource(run, number)
         steps = _first_row(manifest) + np.arange(one.steps, dtype=np.int64)
         coordinates += steps_and_times(manifest, f"{name}_step", steps, f"{name}_time")
@@ -187,7 +177,7 @@ def sources_group(run: OpenedRun) -> ResultGroup:
         added = "values" if one.scale is None else "values, which are multiplied by the scale of the source and"
         about = {"long_name": f"{added} added to {one.field}", "field": one.field}
         shape, axes = (one.steps, len(one.cells)), (f"{name}_step", f"{name}_point")
-        variables.append(Variable(name, axes, shape, np.dtype("f8"), read, 1, about, check=_CheckSource(read)))
+        variables.append(Variable(name, axes, shape, np.dtype("f8"), read, 1, about))
     if not variables:
         raise InputError(f"{run.path} has no sources; leave them out")
     return ResultGroup(SOURCES, tuple(variables), tuple(coordinates), run_attributes(manifest))
@@ -228,7 +218,7 @@ def _definitions(run: OpenedRun) -> AcquisitionDefinitions:
 
 
 def _require_intact(run: OpenedRun, name: str) -> None:
-    """Raise CorruptionError if a file with points is damaged."""
+    """Raise CorruptionError if a file with points, and perhaps with values of a source, is damaged."""
     state = run.states[0]
     if damage := damage_of(state.records, state.manifest, name):
         raise CorruptionError(f"{damage}; restore a copy")

@@ -6,6 +6,13 @@
 If the process is killed, the folder .result.nc.partial remains, and the name result.nc is not used. The next export to
 the same name removes this folder. When a process is killed, the system releases its lock. So an export removes only
 folders without a lock, and keeps the folder of a process that still writes.
+
+A rename cannot replace a folder. So an older folder is replaced by two renames:
+
+    result.zarr ──► .result.zarr.partial/result.zarr.old;  .result.zarr.partial/result.zarr ──► result.zarr
+
+If the second rename is not made, `_put_back` undoes the first one: at the end of the export, or after a kill when the
+next export begins.
 """
 
 from __future__ import annotations
@@ -47,6 +54,9 @@ REMOVALS, REMOVAL_SECONDS = 20, 0.1
 """The maximum number of times that an export tries to remove its unfinished folder, and the seconds between two
 tries."""
 
+OLDER = ".old"
+"""The ending of the name of an older folder in the partial folder, until the new folder has its name."""
+
 MARK = ".outcrop-export"
 """The file that marks a folder or prefix that an export has made. Only such a folder can be replaced."""
 
@@ -76,6 +86,7 @@ def new_target(target: Path, force: bool, is_folder: bool = False) -> Iterator[P
         os_errors_as(StorageError, f"{target} cannot be written"),
         _partial_folder(parent / f".{target.name}.partial") as partial,
     ):
+        check_target(target, force, is_folder)  # again, because an older folder may be back
         made = partial / target.name
         yield made
         _flush(made)
@@ -85,7 +96,8 @@ def new_target(target: Path, force: bool, is_folder: bool = False) -> Iterator[P
 
 @contextlib.contextmanager
 def _partial_folder(folder: Path) -> Iterator[Path]:
-    """Make a folder and lock it. At the end, remove the folder. A folder that a killed process has left is emptied."""
+    """Make a folder and lock it. At the end, remove the folder. A folder that a killed process has left is emptied.
+    An older result that was not replaced gets its name back in both cases."""
     for _ in range(3):
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
@@ -105,16 +117,29 @@ def _partial_folder(folder: Path) -> Iterator[Path]:
         try:
             if not folder.exists() or not os.path.samestat(os.fstat(handle), os.stat(folder)):
                 continue
+            _put_back(folder)
             for one in list(folder.iterdir()):
                 _remove(one)
             try:
                 yield folder
             finally:
+                _put_back(folder)
                 _remove_with_late_files(folder)
             return
         finally:
             os.close(handle)
-    raise InputError(f"another process writes {folder.name.removeprefix('.').removesuffix('.partial')}; wait for it")
+    raise InputError(f"another process writes {_target_name(folder)}; wait for it")
+
+
+def _target_name(partial: Path) -> str:
+    return partial.name.removeprefix(".").removesuffix(".partial")
+
+
+def _put_back(partial: Path) -> None:
+    """If the partial folder has an older result that was not replaced, give this result its name back."""
+    older, target = partial / f"{_target_name(partial)}{OLDER}", partial.with_name(_target_name(partial))
+    if os.path.lexists(older) and not os.path.lexists(target):
+        os.rename(older, target)
 
 
 def _remove_with_late_files(folder: Path) -> None:
@@ -137,9 +162,12 @@ def _publish(made: Path, target: Path, force: bool, is_folder: bool) -> None:
     """Give the result its name. Without `force`, a file that another process has made meanwhile is kept."""
     check_target(target, force, is_folder)
     if is_folder:
+        older = made.with_name(made.name + OLDER)
         if os.path.lexists(target):
-            os.rename(target, made.with_name(f"{made.name}.old"))  # this folder is removed with the partial folder
+            os.rename(target, older)
         os.rename(made, target)
+        if os.path.lexists(older):
+            os.rename(older, made)  # it is removed with the partial folder, and must not come back half removed
         return
     if not force:
         try:

@@ -6,8 +6,13 @@
     points.vtp            positions of receivers and sources
 
 An image begins with a description in XML. The values follow as raw bytes. Each array begins with its number of bytes,
-which is known before the values are read. So files of any size are written plane by plane. The step and the time are
+which is known before the values are read. So files of any size are written part by part. The step and the time are
 arrays of field data.
+
+In an image, x is the fastest axis. Outcrop's axes (z, y, x) already have this order. Devito's axes (x, y, z) have the
+reverse order. Such values are transposed in parts, which are planes along x and z. The attribute Direction could
+describe them without a transposition, but some filters of VTK ignore it. For example, vtkContourFilter of VTK 9.7 then
+draws values at wrong positions.
 
 Format: VTK File Formats (VTK User's Guide, Kitware 2010, pages 487 to 497), appended data with encoding "raw" and
 header_type UInt64.
@@ -16,7 +21,7 @@ header_type UInt64.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 from xml.sax.saxutils import quoteattr
@@ -25,13 +30,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError
-from outcrop.run.results.contents import Coordinate, ResultGroup, Variable, block_indices
+from outcrop.run.results.contents import Coordinate, Index, ResultGroup, Variable, block_indices
 from outcrop.run.results.hdf5 import Advance
 from outcrop.run.results.target import MARK
 
 IMAGES = ".images"
 """The ending of the folder with the images of a collection."""
 
+_XYZ = ("x", "y", "z")
 _TYPES = {"float32": "Float32", "float64": "Float64"}
 
 
@@ -87,13 +93,19 @@ def write_points(path: Path, groups: Sequence[ResultGroup]) -> None:
     )
 
 
+def _columns(axes: Sequence[str]) -> list[int]:
+    """Return the place of each axis among x, y and z. If there are other names, the axes are in this order."""
+    return [_XYZ.index(axis) for axis in axes] if set(axes) <= set(_XYZ) else list(range(len(axes)))
+
+
 def _places(group: ResultGroup, name: str) -> NDArray[np.float64]:
-    """Return the positions of the points of a variable, with x first and 0 for missing axes."""
-    along = [one.values for one in group.coordinates if one.axis == f"{name}_point"]
+    """Return the positions of the points of a variable: columns x, y and z, with 0 for missing axes."""
+    along = [one for one in group.coordinates if one.axis == f"{name}_point"]
     if not along:
         return np.empty((0, 3))
-    found = np.zeros((len(along[0]), 3))
-    found[:, : len(along)] = np.stack(along[::-1], axis=1)
+    found = np.zeros((len(along[0].values), 3))
+    columns = _columns([one.name.removeprefix(f"{name}_") for one in along])
+    found[:, columns] = np.stack([one.values for one in along], axis=1)
     return found
 
 
@@ -111,9 +123,11 @@ def _write(
     first = group.variables[0]
     shape = first.shape[len(outer) :]
     axes = first.axes[len(outer) :]
-    origin, spacing = zip(*(_along(group.coordinates, axis) for axis in axes), strict=True)
-    missing = 3 - len(shape)
-    sizes = [*reversed(shape), *[1] * missing]
+    columns = _columns(axes)
+    sizes, origin, spacing = [1] * 3, [0.0] * 3, [1.0] * 3
+    for axis, size, column in zip(axes, shape, columns, strict=True):
+        sizes[column] = size
+        origin[column], spacing[column] = _along(group.coordinates, axis)
     extent = " ".join(f"0 {size - 1}" for size in sizes)
     offset, arrays = 0, []
     for variable in group.variables:
@@ -126,30 +140,55 @@ def _write(
     head = (
         f'<?xml version="1.0"?>\n'
         f'<VTKFile type="ImageData" version="1.0" byte_order="{order}" header_type="UInt64">\n'
-        f'  <ImageData WholeExtent="{extent}" Origin="{_three(origin, missing, 0.0)}" '
-        f'Spacing="{_three(spacing, missing, 1.0)}">\n'
+        f'  <ImageData WholeExtent="{extent}" Origin="{" ".join(map(repr, origin))}" '
+        f'Spacing="{" ".join(map(repr, spacing))}">\n'
         f"    <FieldData>\n{''.join(_field_data(numbers))}    </FieldData>\n"
         f'    <Piece Extent="{extent}">\n      <PointData Scalars={quoteattr(first.name)}>\n'
         f"{''.join(arrays)}      </PointData>\n    </Piece>\n  </ImageData>\n"
         f'  <AppendedData encoding="raw">\n_'
     )
     file.write(head.encode())
+    slowest_first = sorted(range(len(shape)), key=columns.__getitem__, reverse=True)
     for variable in group.variables:
         file.write(np.uint64(_image_bytes(variable, shape)).tobytes())
-        for values in _blocks(variable, outer):
-            file.write(np.ascontiguousarray(values).data)
+        begin = file.tell()
+        for index, values in _blocks(variable, outer, slowest_first[-1]):
+            sizes, first_cell = ([one[axis] for axis in slowest_first] for one in (shape, [i.start for i in index]))
+            _put(file, begin, sizes, first_cell, np.ascontiguousarray(values.transpose(slowest_first)))
             advance(values.nbytes)
+        file.seek(begin + _image_bytes(variable, shape))
     file.write(b"\n  </AppendedData>\n</VTKFile>\n")
 
 
-def _blocks(variable: Variable, outer: tuple[int, ...]) -> Iterator[NDArray[Any]]:
-    if not outer:
-        yield from (values for _, values in variable.blocks())
-        return
+def _put(file: BinaryIO, begin: int, sizes: Sequence[int], first: Sequence[int], values: NDArray[Any]) -> None:
+    """Write a part of an array of shape `sizes`, which begins at byte `begin` of the file. `first` is the place of the
+    first value of the part."""
+    cut = max((axis for axis, size in enumerate(sizes) if values.shape[axis] < size), default=0)
+    for outer in np.ndindex(values.shape[:cut]):  # the values along the other axes are contiguous in the file
+        place = [start + one for start, one in zip(first, (*outer, *[0] * (len(sizes) - cut)), strict=True)]
+        file.seek(begin + int(np.ravel_multi_index(place, sizes)) * values.itemsize)
+        file.write(values[outer].data)
+
+
+def _blocks(
+    variable: Variable, outer: tuple[int, ...], fastest: int
+) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
+    """Yield all values of an image in parts, each with its index. `fastest` is the axis of the array along which values
+    are contiguous in the image. If this is the first of three axes, a part has all values along the first and the last
+    axis. So both the reads and the writes of a part consist of long contiguous pieces."""
     before = tuple(slice(one, one + 1) for one in outer)
     shape, itemsize = variable.shape[len(outer) :], variable.dtype.itemsize
-    for index in block_indices(shape, itemsize, variable.unit_axes):
-        yield variable.read_checked((*before, *index))
+    read: Callable[[Index], NDArray[Any]] = variable.read_checked
+    parts = block_indices(shape, itemsize, variable.unit_axes)
+    if len(shape) == 3 and fastest == 0:
+        if variable.sample is not None:
+            for index in parts:  # tests the checksums, because `sample` does not test them
+                read((*before, *index))
+            read = variable.sample
+        planes = block_indices((shape[1], shape[0], shape[2]), itemsize, 2)
+        parts = ((along_first, along_middle, along_last) for along_middle, along_first, along_last in planes)
+    for index in parts:
+        yield index, read((*before, *index)).reshape([one.stop - one.start for one in index])
 
 
 def _image_bytes(variable: Variable, shape: Sequence[int]) -> int:
@@ -175,7 +214,3 @@ def _along(coordinates: Sequence[Coordinate], axis: str) -> tuple[float, float]:
             values = one.values if len(one.values) < 3 else one.values[:-1]
             return float(values[0]), float((values[-1] - values[0]) / (len(values) - 1)) if len(values) > 1 else 1.0
     return 0.0, 1.0
-
-
-def _three(values: Sequence[float], missing: int, default: float) -> str:
-    return " ".join(repr(one) for one in [*reversed(values), *[default] * missing])

@@ -1,6 +1,7 @@
 """Write the results of a run as a Zarr group, to a folder or to an object store such as S3.
 
-    PREFIX/.outcrop-export      written first: this prefix belongs to an export, so a later export may replace it
+    PREFIX/.outcrop-export      written first: this prefix belongs to an export, so a later export may replace it.
+                                Never removed, only written again
     PREFIX/u/zarr.json          arrays: shards of about 16 MiB, inner chunk = one plane with its CRC32C
     PREFIX/u/c/S/0/0
     PREFIX/zarr.json            written last, with the metadata of all arrays: without it, PREFIX is not a Zarr group
@@ -74,7 +75,9 @@ class ObjectStore:
                 raise InputError(f"{self.url} {what}; give {remedy} to replace it, or another prefix")
 
     def begin(self, force: bool) -> Any:
-        """Remove an older export, write the mark, and return a Zarr store for the prefix."""
+        """Remove an older export, write the mark, and return a Zarr store for the prefix. A removal can fail at any
+        object. Therefore the metadata of the top group are removed first, so that readers find no incomplete group. The
+        mark is never removed, so that the next export may remove the rest."""
         self.check(force)
         from zarr.storage import FsspecStore
 
@@ -90,8 +93,11 @@ class ObjectStore:
                     await super().set_if_not_exists(key, *others, **more)
 
         with self._errors():
-            if self._names():
-                self._files.rm(self._root, recursive=True)
+            older = self._names() - {MARK}
+            if GROUP in older:
+                self._files.rm(f"{self._root}/{GROUP}")
+            if rest := sorted(older - {GROUP}):
+                self._files.rm([f"{self._root}/{name}" for name in rest], recursive=True)
             self.put(MARK, b"This prefix was written by outcrop export.\n")
             return ArraysOnly.from_url(self.url, storage_options=self._options)
 
