@@ -3,6 +3,9 @@ see it after its commit.
 """
 
 import os
+import resource
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +39,40 @@ def test_blocks_of_columns_write_the_same_snapshots(tmp_path: Path, shape: tuple
         assert call(["verify", str(tmp_path / str(number)), "--quiet"]) == 0
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+MANY_FILES = """
+import resource, sys
+import outcrop as oc
+resource.setrlimit(resource.RLIMIT_NOFILE, (80, int(sys.argv[2])))
+sim = oc.Simulation("heat4_2d", (20, 24), directory=sys.argv[1], memory="8MiB", threads=1, sizes={"bt": 200},
+                    snapshots=oc.Snapshots(1), init="gaussian")
+try:
+    sim.run(200, progress="none")
+    print(sim.step, len(sim.snapshots["u"]))
+except oc.errors.StorageError as error:
+    print(error)
+"""
+
+
+def test_a_pass_can_write_more_snapshots_than_a_process_may_usually_open(tmp_path: Path) -> None:
+    """Checks a soft limit of 80 open files, and then a hard limit of 80 open files."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    for limit, text in ((hard, "200 201\n"), (80, "too many open files; allow more (ulimit -n), or give a smaller bt")):
+        command = [sys.executable, "-c", MANY_FILES, str(tmp_path / str(limit)), str(limit)]
+        assert text in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_indices_of_snapshots(tmp_path: Path) -> None:
+    sim = oc.Simulation("heat2_1d", (9,), directory=tmp_path / "run.oc", init="random:1", snapshots=oc.Snapshots(1))
+    sim.run(4, progress="none")
+    view = sim.snapshots["u"]
+    whole = np.stack([view[number] for number in range(5)])
+    for index in ((), Ellipsis, slice(None), np.s_[1:, 2], np.s_[..., 3], np.s_[-1, ::2]):
+        np.testing.assert_array_equal(view[index], whole[index])
+    for wrong in ([0, 1], None, "u", 1.5, 5):
+        with pytest.raises(IndexError):
+            view[wrong]
 
 
 def test_snapshots_are_handed_over_as_they_are_committed(tmp_path: Path) -> None:

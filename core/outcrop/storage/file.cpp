@@ -280,6 +280,8 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
   // the file is a folder, a socket, or a pipe without a reader
   if (file.get() < 0 && (error == ENXIO || error == EISDIR))
     throw StorageError("open", label, "it is not a regular file", error);
+  if (file.get() < 0 && error == EMFILE)
+    throw StorageError("open", label, "too many open files; allow more (ulimit -n), or give a smaller bt", error);
   if (file.get() < 0) throw StorageError("open", label, error);
   struct stat status {};
   if (fstat(file.get(), &status) != 0) throw StorageError("open", label, errno);

@@ -1,5 +1,7 @@
 #include "outcrop/storage/store.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -150,8 +152,18 @@ std::uint64_t size_of(const FileSpec &spec) {
   }
 }
 
+// Allows this process to open more files, up to the hard limit of the system. Usually, the soft limit is only 1024,
+// because select() cannot use more. A file has up to two descriptors, and other stores can be open at the same time.
+void allow_files(std::size_t count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || 8 * count <= limit.rlim_cur) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // if this fails, the files may still be few enough
+}
+
 std::unique_ptr<Store> open_with(const Backend &backend, const std::vector<FileSpec> &specs,
                                  const StoreOptions &options) {
+  allow_files(specs.size());
   std::vector<File> files;
   for (const FileSpec &spec : specs) {
     if (backend.on_disk) {
