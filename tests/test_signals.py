@@ -32,6 +32,8 @@ def test_signals_given_later_are_used_and_kept(tmp_path: Path) -> None:
     assert same(contents(where), after(start, 5, [1.0, 1.0, *longer[2:]]))
     oc.open(where).run(4, progress="none")
     assert same(contents(where), after(start, 9, [1.0, 1.0, *longer[2:]]))
+    (text,) = storage_at(where).read().signals.values()
+    assert base64.b64decode(text) == np.array([1.0, 1.0, *longer[2:]], "<f8").tobytes()
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ from outcrop.run.ranks.part import (
 )
 from outcrop.run.ranks.whole import AllParts
 from outcrop.run.stable import refuse_unstable, refuse_unstable_change, refuse_unstable_plan
-from outcrop.run.user_values import as_flag, as_whole_number, decode_signals, encode_signals, require_mapping
+from outcrop.run.user_values import as_flag, as_whole_number, changed_signals, decode_signals, require_mapping
 from outcrop.tiers import discover
 from outcrop.tiers.discover import BINDS, lay_out
 from outcrop.tiers.update_rate import work_per_update
@@ -284,8 +284,7 @@ def _reopen(path: object, changes: Mapping[str, Any], group: RankGroup | None, r
     stencil = stencil_of(state.manifest, place)
     signals = state.manifest.signals
     if changes.get("signals") is not None:
-        require_mapping(changes["signals"], "signals", "src")
-        signals = encode_signals(stencil, {**decode_signals(signals), **changes["signals"]})
+        signals = changed_signals(stencil, signals, changes["signals"], state.manifest.step)
     parameters = _changed_parameters(state, stencil, changes.get("params"), group)
     settings = changed_settings(state.manifest, stencil, changes)
     description = replace(state.manifest, settings=settings, signals=signals, parameters=parameters)

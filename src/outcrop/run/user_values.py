@@ -140,6 +140,21 @@ def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, st
     return {name: base64.b64encode(_doubles(name, signals[name]).tobytes()).decode() for name in stencil.given_signals}
 
 
+def changed_signals(
+    stencil: Stencil, texts: Mapping[str, str], changes: Mapping[str, Any], step: int
+) -> dict[str, str]:
+    """Return the signals of a run at step `step` with other values for the signals in `changes`, as texts for the
+    manifest. The values that steps have used do not change, because adjoint runs need them. Raises the errors of
+    `encode_signals`."""
+    require_mapping(changes, "signals", "src")
+    before = decode_signals(texts)
+    after = decode_signals(encode_signals(stencil, {**before, **changes}))
+    for name, values in after.items():
+        if len(values) >= step:  # signals that are too short are refused later
+            values[:step] = before[name][:step]
+    return encode_signals(stencil, after)
+
+
 def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
     """Convert the texts that `encode_signals` has returned back to the values of signals. The values have the same bits
     as before. Raises InputError when a text is damaged."""

@@ -208,7 +208,7 @@ class SnapshotView:
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Return the values that a NumPy array would return for this index. Raises IndexError outside the array, and
         StorageError when a file is missing."""
-        first, *rest = index if isinstance(index, tuple) else (index,)
+        first, *rest = (index if isinstance(index, tuple) else (index,)) or (Ellipsis,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
         places, every = self.places(first), self._entry.numbers(self._state.manifest.step)
@@ -227,6 +227,9 @@ class SnapshotView:
             return found
         except IndexError:
             raise IndexError(self._missing(index, numbers)) from None
+        except TypeError:
+            what = f"index {shown(index)} of {self._name}"
+            raise IndexError(f"{what}: snapshots are selected by a whole number or a slice") from None
 
     def _missing(self, index: object, numbers: Sequence[int]) -> str:
         """Return the message for an index outside the snapshots that exist."""
