@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -218,6 +219,27 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
         del array
     array = oc.open_array(path, access="read")
     del array
+
+
+def test_steps_of_several_threads_are_counted_and_committed_one_after_the_other(tmp_path: Path) -> None:
+    """Checks that several threads can commit one array. Each step must be counted and committed."""
+    threads, steps = 4, 8
+    with oc.array(SHAPE, "int8", persist="step", path=tmp_path / "a") as array:
+
+        def work(thread: int) -> None:
+            for _ in range(steps):
+                array[thread] += 1
+                array.step()
+                array.flush()
+
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(work, thread) for thread in range(threads)]:
+                done.result()
+        assert array.steps == threads * steps and array.generation >= array.steps
+        generation = array.generation
+    with oc.open_array(tmp_path / "a", access="read") as array:
+        assert (array.steps, array.generation) == (threads * steps, generation)
+        assert (array.values[:threads] == steps).all()
 
 
 def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
