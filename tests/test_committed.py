@@ -242,6 +242,37 @@ def test_steps_of_several_threads_are_counted_and_committed_one_after_the_other(
         assert (array.values[:threads] == steps).all()
 
 
+def names_in_use(folder: Path) -> list[str]:
+    """Return the names of the files below `folder` that this process has opened or mapped."""
+    opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+    mapped = [line.partition("/")[2] for line in Path("/proc/self/maps").read_text().splitlines()]
+    return [name for name in (*opened, *mapped) if name.startswith((str(folder), str(folder)[1:]))]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"persist": "step", "path": "a"},
+        {"persist": "end", "path": "a", "access": "read"},
+        {"path": "a.npy"},
+    ],
+)
+def test_a_closed_array_keeps_no_memory_and_no_file(tmp_path: Path, words: dict[str, str]) -> None:
+    """Checks that `close` releases mappings and descriptors, even if a variable still refers to the array. Only views
+    keep the memory of the values."""
+    array = oc.array(SHAPE, "float32", **{**words, "path": tmp_path / words["path"]})
+    array[...] = 3
+    primitive = array.primitive
+    view = array.values[2:4]
+    array.close()
+    assert (view == 3).all() and names_in_use(tmp_path)
+    del view
+    assert names_in_use(tmp_path) == []
+    assert (array.primitive, array.generation) == (primitive, 1 if "persist" in words else 0)
+    with pytest.raises(InputError, match="is closed"):
+        array.flush()
+
+
 def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
     """Checks a commit of an array whose program computes on a working copy in DRAM. The committed values must equal the
     values of the working copy."""
