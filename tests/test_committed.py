@@ -273,6 +273,25 @@ def test_a_closed_array_keeps_no_memory_and_no_file(tmp_path: Path, words: dict[
         array.flush()
 
 
+def test_an_array_that_does_not_fit_names_the_remedy(tmp_path: Path) -> None:
+    """Checks the message for an array whose tier has no room for the working copy. The remedy in the message must
+    work."""
+    path = tmp_path / "a"
+    with oc.array(SHAPE, "float32", persist="step", path=path, working="dram") as array:
+        array[...] = 1
+        array.step()
+        tier = array.tier.name
+
+    def placed(**words: str) -> oc.Placement:
+        spec = oc.ArraySpec(SHAPE, "float32", persist="step", path=path, **words)
+        return oc.place({"array": spec}, capacities={tier: 0})
+
+    with pytest.raises(InputError, match=r"no room: .*; use oc.array\(\.\.\., working='dram'\), or access='read'$"):
+        placed()
+    with placed(working="dram").make()["array"] as array:
+        assert (array.values == 1).all()
+
+
 def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
     """Checks a commit of an array whose program computes on a working copy in DRAM. The committed values must equal the
     values of the working copy."""
