@@ -248,6 +248,8 @@ void Places::make_files() {
       if (mkdirat(place.handle.get(), field.name.c_str(), 0777) != 0)
         throw StorageError("create", place.path_of(field.name), errno);
   }
+  std::vector<std::string> indices;
+  for (std::size_t field = 0; field < layout_.count(); ++field) indices.push_back(layout_.index(field));
   for (std::uint64_t state = 0; state < manifest_.states; ++state) {
     if (!has_file(state)) continue;
     const OpenFolder &place = folders_[place_of(state)];
@@ -255,7 +257,7 @@ void Places::make_files() {
       const std::string name = layout_.file_name(field, state), path = place.path_of(name);
       const File file = File::make(place.handle.get(), name, 0666, path);
       file.allocate(layout_.file_bytes(field));
-      write(file, layout_.index(field), layout_.cell_bytes(field));
+      write(file, indices[field], layout_.cell_bytes(field));
       if (&place != folders_.data() && symlinkat(path.c_str(), folders_[0].handle.get(), name.c_str()) != 0)
         throw StorageError("link", label(field, state), errno);
     }

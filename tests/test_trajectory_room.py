@@ -1,0 +1,60 @@
+"""Check trajectories with too little space or memory, and trajectories of processes that were killed while they made or
+removed files."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import outcrop as oc
+from outcrop import _core
+from outcrop.errors import StorageError
+
+
+@contextmanager
+def no_larger_files(limit: int) -> Iterator[None]:
+    """Refuse to make files of this process larger than `limit` bytes, as a full disk would."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+HOSTILE = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+import outcrop as oc
+oc.Trajectory.open(sys.argv[1])
+"""
+"""Open a trajectory in a process with at most 2 GiB of memory."""
+
+
+def test_a_short_manifest_with_many_planes_takes_no_memory(tmp_path: Path) -> None:
+    """Checks a manifest that describes fields with the maximum number of planes. Their indices would have terabytes.
+    The manifest must be refused before Outcrop takes memory for such an index."""
+    fields = "".join(f"field f{i} {1 << 28} 1 1\n" for i in range(1000))
+    text = f"outcrop trajectory 1\nidentity {'0' * 32}\ndtype int32\n{fields}states 1\nmemory 0\nplace 1 .\n"
+    (tmp_path / "trajectory.txt").write_text(f"{text}crc32c {_core.crc32c(text.encode()):08x}\n")
+    for i in range(1000):
+        (tmp_path / f"f{i}").mkdir()
+    ended = subprocess.run([sys.executable, "-c", HOSTILE, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert "InputError" in ended.stderr and "memory" in ended.stderr.splitlines()[-1]
+
+
+def test_a_disk_that_refuses_a_file_leaves_nothing(tmp_path: Path) -> None:
+    """Checks that new files and directories are removed if the system refuses to allocate a file."""
+    with (
+        no_larger_files(1 << 20),
+        pytest.raises(StorageError, match=r"allocate failed: .*u/c\.0\.0.*: File too large"),
+    ):
+        oc.Trajectory(tmp_path / "new" / "a", {"p": 7, "u": 1 << 20}, states=3, overflow=[tmp_path / "b"])
+    assert os.listdir(tmp_path) == []
