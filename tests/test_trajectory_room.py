@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import outcrop as oc
 from outcrop import _core
+from outcrop.bench import memory
 from outcrop.errors import StorageError
 
 
@@ -27,6 +29,49 @@ def no_larger_files(limit: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def write_trajectory(path: Path, cells: int, states: int, in_memory: int) -> None:
+    """Write the files of a trajectory that has two committed states of zeros and was made on a larger machine."""
+    (path / "u").mkdir(parents=True)
+    for number in range(2):
+        with open(path / "u" / f"c.{number}.0", "wb") as file:
+            file.truncate(4 * cells)
+    line = f"state {_core.crc32c(bytes(4 * cells)):08x}\n"
+    text = f"outcrop trajectory 1\nidentity {'0' * 32}\ndtype float32\nfield u {cells}\n"
+    text += f"states {states}\nmemory {in_memory}\nplace {states} .\n{line}{line}"
+    (path / "trajectory.txt").write_text(f"{text}crc32c {_core.crc32c(text.encode()):08x}\n")
+
+
+def test_a_machine_with_less_memory_opens_committed_states(tmp_path: Path) -> None:
+    """Checks a trajectory whose states in memory need 32 TiB. A machine with less memory opens the committed states,
+    and pushes states to their files."""
+    cells = 1 << 23
+    write_trajectory(tmp_path / "a", cells, states=1 << 20, in_memory=1 << 20)
+    with oc.Trajectory.open(tmp_path / "a", buffers=2) as history:
+        for number in (1, 0):
+            step, state = history.pop()
+            assert step == number and not state["u"].any()
+        history.commit()
+        assert history.push({"u": np.ones(cells, "float32")}) == 0
+        history.commit()
+    with oc.Trajectory.open(tmp_path / "a", buffers=2) as history:
+        assert history.pop()[1]["u"].min() == 1
+
+
+def test_memory_is_limited_by_the_control_group(tmp_path: Path) -> None:
+    """Checks that `open` refuses buffers that do not fit into the memory limit of its control group. Without this
+    check, the system would kill the process."""
+    write_trajectory(tmp_path / "a", 1 << 24, states=2, in_memory=0)
+    program = "import sys, outcrop as oc\nlen(oc.Trajectory.open(sys.argv[1], buffers=5))"
+    try:
+        output = memory.run_limited(["-c", program, str(tmp_path / "a")], 256 << 20)
+    except StorageError as error:
+        assert "the buffers need 335544320 bytes of memory" in str(error)
+        return
+    if not output.is_limited:
+        pytest.skip("this process may not make a control group with a memory limit")
+    pytest.fail("the buffers do not fit")
 
 
 HOSTILE = """

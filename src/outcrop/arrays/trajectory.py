@@ -95,7 +95,9 @@ class Trajectory:
     def open(cls, path: Path, *, buffers: int = 3, io: str = "auto") -> Trajectory:
         """Open the trajectory in the directory `path` with the states of its last commit.
 
-        Raises InputError if the directory holds no trajectory, or if another process uses the directory. Raises
+        This method allocates only the memory for `buffers` states. The memory for states is allocated by the first push
+        that needs it. If too little memory is free then, all states are in files. Raises InputError if the directory
+        holds no trajectory, if another process uses the directory, or if too little memory is free. Raises
         CorruptionError if the manifest is damaged, and StorageError if a file cannot be read.
         """
         made = cls.__new__(cls)
@@ -130,7 +132,7 @@ class Trajectory:
 
     @property
     def memory_states(self) -> int:
-        """The number of states that are kept in memory and not in files."""
+        """The maximum number of states that are kept in memory and not in files."""
         return self._stack.memory_states
 
     @property

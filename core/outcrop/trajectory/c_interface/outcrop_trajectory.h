@@ -75,7 +75,9 @@ OUTCROP_TRAJECTORY_API int outcrop_trajectory_create(const outcrop_trajectory_fi
                                                      const outcrop_trajectory_directory *directories,
                                                      size_t directory_count, outcrop_trajectory **made);
 
-/* Opens the trajectory in the first directory, with the states of its last commit. */
+/* Opens the trajectory in the first directory, with the states of its last commit. This function allocates the three
+   buffers, but no memory for states. The first push that needs memory for states allocates it. If too little memory is
+   free then, all states are kept in the directories. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_open(const char *path, outcrop_trajectory **opened);
 
 /* Returns the number of states that were pushed and not popped. */
