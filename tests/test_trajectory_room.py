@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +20,11 @@ import pytest
 import outcrop as oc
 from outcrop import _core
 from outcrop.bench import memory
-from outcrop.errors import StorageError
+from outcrop.errors import InputError, StorageError
+from trajectory_states import SHAPES, state_of
+
+SPAWN = get_context("forkserver")
+SPAWN.set_forkserver_preload(["numpy", "outcrop.arrays.trajectory", "test_trajectory_room"])
 
 
 @contextmanager
@@ -103,3 +110,75 @@ def test_a_disk_that_refuses_a_file_leaves_nothing(tmp_path: Path) -> None:
     ):
         oc.Trajectory(tmp_path / "new" / "a", {"p": 7, "u": 1 << 20}, states=3, overflow=[tmp_path / "b"])
     assert os.listdir(tmp_path) == []
+
+
+KILLED = """
+import resource, signal, sys
+import outcrop as oc
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+oc.Trajectory(sys.argv[1], {"p": 7, "u": 1 << 20}, states=3, limit=12582912, overflow=[sys.argv[2]])
+"""
+"""Make a trajectory in a process that the system kills when the process makes a large file."""
+
+
+def kill_while_removing(path: Path) -> None:
+    """Remove a trajectory in a child process, and kill the child after the removal has begun."""
+    child = SPAWN.Process(target=remove, args=(path,))
+    child.start()
+    while len(list((path / "u").glob("c.*"))) == STATES and child.is_alive():
+        pass
+    child.kill()
+    child.join()
+
+
+STATES = 100
+
+
+def remove(path: Path) -> None:
+    oc.Trajectory.open(path).remove()
+
+
+def test_a_killed_creation_or_removal_does_not_block_the_directory(tmp_path: Path) -> None:
+    """Checks the directories of a process that was killed while it made or removed a trajectory. `open` says what they
+    hold, and the next constructor removes the files."""
+    path, further = tmp_path / "a", tmp_path / "b"
+    for overflow in ([further], []):
+        ended = subprocess.run([sys.executable, "-c", KILLED, str(path), str(further)], check=False)
+        assert ended.returncode == -signal.SIGXFSZ and os.listdir(path / "p")
+        with pytest.raises(InputError, match=r"unfinished trajectory: a process was killed .*; make the .* again, or"):
+            oc.Trajectory.open(path)
+        if not overflow:
+            with pytest.raises(InputError, match=rf"unfinished trajectory with files in {further}; give both"):
+                oc.Trajectory(path, SHAPES, "float32", states=3)
+            shutil.rmtree(further)
+        with oc.Trajectory(path, SHAPES, "float32", states=STATES, overflow=overflow) as history:
+            history.push(state_of(0))
+            history.commit()
+        kill_while_removing(path)
+    with oc.Trajectory(path, SHAPES, "float32", states=3, overflow=[further]) as history:
+        history.remove()
+    assert os.listdir(tmp_path) == []
+
+
+def test_files_of_others_are_not_removed_with_an_unfinished_trajectory(tmp_path: Path) -> None:
+    """Checks that only files of the unfinished trajectory are removed. Other files are kept, and their directory is
+    refused."""
+    path = tmp_path / "a"
+    subprocess.run([sys.executable, "-c", KILLED, str(path), str(tmp_path / "b")], check=False)
+    (path / "u" / "mine").write_text("mine")
+    mark = path / "unfinished.txt"
+    text = mark.read_text()
+    mark.write_text(text[:-3])
+    with pytest.raises(InputError, match=r"not empty, and its unfinished.txt is damaged; remove its files, or"):
+        oc.Trajectory(path, SHAPES, states=3, overflow=[tmp_path / "b"])
+    mark.write_text(text)
+    with pytest.raises(InputError, match="is not empty; remove its files, or give an empty directory"):
+        oc.Trajectory(path, SHAPES, states=3, overflow=[tmp_path / "b"])
+    assert (path / "u" / "mine").read_text() == "mine" and not (path / "p").exists()
+    shutil.rmtree(path)
+    path.mkdir()
+    mark.write_text(text[:50])  # the process was killed before it had written this first file
+    with oc.Trajectory(path, SHAPES, states=3), pytest.raises(InputError, match="holds a trajectory; open"):
+        oc.Trajectory(path, SHAPES, states=3)

@@ -27,6 +27,7 @@ namespace {
 constexpr const char *manifest_name = "trajectory.txt";
 constexpr const char *member_name = "member.txt";
 constexpr const char *group_name = "zarr.json";
+constexpr const char *unfinished_name = "unfinished.txt";
 constexpr std::uint64_t max_manifest_bytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t flush_threads = 16;
 constexpr int folder_flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
@@ -91,6 +92,16 @@ std::string read_file(const OpenFolder &folder, const std::string &name) {
   return content;
 }
 
+bool has(const OpenFolder &folder, const char *name) {
+  struct stat status {};
+  return fstatat(folder.handle.get(), name, &status, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+// Returns true if a further directory belongs to the trajectory with this identity.
+bool is_member(const OpenFolder &folder, const std::string &identity, std::size_t place) {
+  return has(folder, member_name) && read_file(folder, member_name) == member_text(identity, place);
+}
+
 void lock(const OpenFolder &folder) {
   if (flock(folder.handle.get(), LOCK_EX | LOCK_NB) == 0) return;
   if (errno == EWOULDBLOCK)
@@ -113,10 +124,34 @@ std::filesystem::path nearest_existing(std::filesystem::path path) {
   return path;
 }
 
+// Returns true if `name` is the only name in the folder.
+bool has_only(const OpenFolder &folder, const std::string &name) {
+  std::error_code error;
+  const std::filesystem::directory_iterator names(folder.path, error);
+  return !error && has(folder, name.c_str()) && std::distance(begin(names), end(names)) == 1;
+}
+
+// Removes a file, and the temporary file of a replacement that did not finish.
+void discard(int folder, const std::string &name) {
+  unlinkat(folder, name.c_str(), 0);
+  unlinkat(folder, (name + ".tmp").c_str(), 0);
+}
+
 void require_empty(const std::string &path) {
   std::error_code error;
-  if (!std::filesystem::is_empty(path, error))
-    throw InputError("directory ", path, " is not empty; give an empty directory, or open the trajectory in it");
+  if (std::filesystem::is_empty(path, error)) return;
+  const OpenFolder folder = open_folder(path);
+  if (has(folder, manifest_name))
+    throw InputError("directory ", path, " holds a trajectory; open it, or give an empty directory");
+  throw InputError("directory ", path,
+                   has(folder, member_name) ? " holds states of another trajectory" : " is not empty",
+                   "; remove its files, or give an empty directory");
+}
+
+std::filesystem::path absolute_path(const std::string &given) {
+  if (given.empty()) return {};  // std::filesystem::absolute() would throw
+  const std::filesystem::path path = std::filesystem::absolute(given).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
 }
 
 // Checks a directory without changing anything. Returns the absolute path.
@@ -124,8 +159,7 @@ std::string checked(const std::string &given) {
   const bool printable = std::ranges::all_of(given, [](char c) { return static_cast<unsigned char>(c) >= 0x20; });
   if (given.empty() || !printable || given.size() > 4000)
     throw InputError("the path of a directory must be text without control characters");
-  std::filesystem::path path = std::filesystem::absolute(given).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
+  const std::filesystem::path path = absolute_path(given);
   const std::filesystem::path existing = nearest_existing(path);
   std::error_code error;
   if (!std::filesystem::is_directory(existing, error))
@@ -206,6 +240,7 @@ std::vector<std::filesystem::path> make_directory(const std::string &given) {
 Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
                       const std::vector<DirectoryLimit> &directories) {
   if (states == 0) throw InputError("states must be at least 1");
+  remove_unfinished(directories);
   const std::uint64_t in_memory = std::min(states, memory_bytes / layout.buffer_bytes());
   const std::vector<Room> found = rooms(directories, layout.stored_bytes(), states);
   std::uint64_t room = 0;
@@ -230,7 +265,6 @@ Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint
       places.folders_.push_back(std::move(folder));
     }
     places.make_files();
-    places.commit({});
   } catch (...) {
     places.remove_files();
     std::error_code ignored;
@@ -240,7 +274,14 @@ Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint
   return places;
 }
 
+// The first directory gets the manifest under another name before any other file is made. If the process is killed,
+// this file tells the next process which files to remove. The manifest gets its name when all files are complete.
 void Places::make_files() {
+  const OpenFolder &own = folders_[0];
+  const File mark = File::make(own.handle.get(), unfinished_name, 0666, own.path_of(unfinished_name));
+  write(mark, manifest_.to_text(), 0);
+  mark.flush();
+  flush_names(own);
   for (std::size_t i = 0; i < folders_.size(); ++i) {
     const OpenFolder &place = folders_[i];
     if (i > 0) replace_file(place, member_name, member_text(manifest_.identity, i), true);
@@ -262,19 +303,63 @@ void Places::make_files() {
         throw StorageError("link", label(field, state), errno);
     }
   }
+  show_states();
   for (const OpenFolder &place : folders_) {
     for (const StateField &field : layout_.fields()) flush_names(open_inside(place, field.name));
     flush_names(place);
   }
+  if (renameat(own.handle.get(), unfinished_name, own.handle.get(), manifest_name) != 0)
+    throw StorageError("rename", own.path_of(unfinished_name), errno);
+  flush_names(own);
+}
+
+// A process that makes or removes a trajectory can be killed. Removes the files that this process has left. The content
+// of the directory is not trusted, so files in further directories are removed only if the caller gives these
+// directories, too.
+void Places::remove_unfinished(const std::vector<DirectoryLimit> &directories) {
+  OpenFolder own{directories[0].path, Descriptor(::open(directories[0].path.c_str(), folder_flags))};
+  if (own.handle.get() < 0 || !has(own, unfinished_name)) return;
+  lock(own);
+  if (!has(own, unfinished_name) || has(own, manifest_name)) return;  // another process has just finished
+  const std::string file = own.path_of(unfinished_name);
+  TrajectoryManifest manifest;
+  std::optional<Places> old;
+  try {
+    manifest = TrajectoryManifest::parse(read_file(own, unfinished_name), file);
+    old.emplace(Places(layout_of(manifest, file), manifest));
+  } catch (const CorruptionError &) {
+    if (!has_only(own, unfinished_name))
+      throw InputError("directory ", own.path, " is not empty, and its ", unfinished_name,
+                       " is damaged; remove its files, or give an empty directory");
+    unlinkat(own.handle.get(), unfinished_name, 0);  // the process was killed before it had written this first file
+    return;
+  }
+  for (std::size_t i = 1; i < manifest.places.size(); ++i) {
+    const std::string &further = manifest.places[i].path;
+    OpenFolder folder{further, Descriptor(::open(further.c_str(), folder_flags))};
+    if (has_only(folder, std::string(member_name) + ".tmp") || is_member(folder, manifest.identity, i)) {
+      if (std::ranges::none_of(directories, [&](const auto &one) { return absolute_path(one.path) == further; }))
+        throw InputError("directory ", own.path, " holds an unfinished trajectory with files in ", further,
+                         "; give both directories, or remove these files");
+      lock(folder);
+    } else {
+      folder.handle.reset();  // no files of the unfinished trajectory are there
+    }
+    old->folders_.push_back(std::move(folder));
+  }
+  old->folders_.insert(old->folders_.begin(), std::move(own));
+  old->remove_files();
 }
 
 Places Places::open(const std::string &path) {
   OpenFolder own{path, Descriptor(::open(path.c_str(), folder_flags))};
   if (own.handle.get() < 0) throw InputError(path, " holds no trajectory: ", reason(errno));
-  struct stat status {};
-  if (fstatat(own.handle.get(), manifest_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+  if (!has(own, manifest_name) && !has(own, unfinished_name))
     throw InputError(path, " holds no trajectory: ", manifest_name, " is missing");
   lock(own);
+  if (!has(own, manifest_name))
+    throw InputError(path, " holds an unfinished trajectory: a process was killed while it made or removed the ",
+                     "trajectory; make the trajectory again, or delete the directory");
   const std::string file = own.path_of(manifest_name);
   TrajectoryManifest manifest = TrajectoryManifest::parse(read_file(own, manifest_name), file);
   Places places(layout_of(manifest, file), manifest);
@@ -285,7 +370,7 @@ Places Places::open(const std::string &path) {
     OpenFolder folder{further, Descriptor(::open(further.c_str(), folder_flags))};
     if (folder.handle.get() < 0)
       throw StorageError("open", further, text_from("it holds states of ", path, ": ", reason(errno)), errno);
-    if (read_file(folder, member_name) != member_text(manifest.identity, i))
+    if (!is_member(folder, manifest.identity, i))
       throw StorageError("open", further, "it does not hold states of " + path + "; restore its previous content", 0);
     lock(folder);
     places.folders_.push_back(std::move(folder));
@@ -348,13 +433,14 @@ void Places::show_states() {
   replace_file(own, group_name, layout_.group_metadata(states), false);
 }
 
-// Removes all files. Files and folders that do not exist are ignored.
+// Removes all files. Files and folders that do not exist are ignored. First the manifest loses its name, because the
+// states are not complete any more. It is removed last, so that a later process can remove the files that remain.
 void Places::remove_files() {
-  if (!folders_.empty()) {  // the manifest is removed first, because without a manifest the other files are not used
-    unlinkat(folders_[0].handle.get(), manifest_name, 0);
-    unlinkat(folders_[0].handle.get(), (std::string(manifest_name) + ".tmp").c_str(), 0);
-  }
-  for (std::size_t i = 0; i < folders_.size(); ++i) {
+  if (folders_.empty()) return;
+  const int own = folders_[0].handle.get();
+  renameat(own, manifest_name, own, unfinished_name);
+  unlinkat(own, (std::string(manifest_name) + ".tmp").c_str(), 0);
+  for (std::size_t i = folders_.size(); i-- > 0;) {
     const int folder = folders_[i].handle.get();
     for (const StateField &field : layout_.fields()) {
       const Descriptor inside(openat(folder, field.name.c_str(), folder_flags | O_NOFOLLOW));
@@ -363,11 +449,13 @@ void Places::remove_files() {
         const std::string name = layout_.file_name(static_cast<std::size_t>(&field - layout_.fields().data()), state);
         unlinkat(inside.get(), name.substr(field.name.size() + 1).c_str(), 0);
       }
-      unlinkat(inside.get(), group_name, 0);
+      discard(inside.get(), group_name);
       unlinkat(folder, field.name.c_str(), AT_REMOVEDIR);
     }
-    unlinkat(folder, i > 0 ? member_name : group_name, 0);
+    discard(folder, i > 0 ? member_name : group_name);
+    if (i > 0) fsync(folder);  // after a power cut, no file may be left that no manifest describes
   }
+  unlinkat(own, unfinished_name, 0);
 }
 
 void Places::close() {

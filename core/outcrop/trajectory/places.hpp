@@ -1,6 +1,7 @@
 // The directories of a trajectory, and the files of its states.
 //
 //     history/trajectory.txt      the manifest
+//     history/unfinished.txt      the manifest, while files are made or removed
 //     history/zarr.json           group of Zarr; contains the metadata of its arrays
 //     history/u/zarr.json         array (time, *shape)
 //     history/u/c.K.0.0.0         field u of state K, or a link to this file in a further directory
@@ -9,6 +10,9 @@
 //
 // All files of states are made before the first state is pushed. When a file is made, all of its bytes are allocated,
 // and its index is written. States in memory get files only if the directories have room for all states.
+//
+// A process that makes or removes files can be killed. So unfinished.txt is made first and removed last. The next
+// create() in the same directories finds in it which files to remove.
 //
 // The content of a directory is not trusted. Files are opened beneath the directory without following links. A further
 // directory is used only if its file member.txt names the trajectory. The links in the first directory serve readers of
@@ -44,9 +48,10 @@ struct OpenFolder {
 
 class Places {
  public:
-  /// Makes an empty trajectory with `memory_bytes` of memory for states. Directories that exist must be empty. Throws
-  /// InputError if the directories and the memory have no room for `states` states, or if a directory cannot be used.
-  /// Throws StorageError. After a failure, no new file remains.
+  /// Makes an empty trajectory with `memory_bytes` of memory for states. Directories that exist must be empty, or hold
+  /// an unfinished trajectory, whose files are removed. Throws InputError if the directories and the memory have no
+  /// room for `states` states, or if a directory cannot be used. Throws StorageError. After a failure, no new
+  /// file remains.
   static Places create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
                        const std::vector<DirectoryLimit> &directories);
 
@@ -84,6 +89,7 @@ class Places {
       : layout_(std::move(layout)), manifest_(std::move(manifest)) {}
 
   std::size_t place_of(std::uint64_t state) const;
+  static void remove_unfinished(const std::vector<DirectoryLimit> &directories);
   void make_files();
   void show_states();
   void remove_files();

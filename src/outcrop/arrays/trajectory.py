@@ -42,8 +42,10 @@ class Trajectory:
 
     The constructor makes all files and allocates all memory, so that no push fails because a disk is full. In addition,
     memory for `buffers` states is allocated. This memory holds the states that are being written or read. The
-    directories must be new or empty. Raises InputError if the memory and the directories have no room for `states`
-    states. The message says how many states fit in each place. Raises BudgetError if too little memory is free.
+    directories must be new or empty. If a process was killed while it made or removed a trajectory in `path`, the
+    constructor removes the files that are left. Raises InputError if the memory and the directories have no room for
+    `states` states. The message says how many states fit in each place. Raises BudgetError if too little memory is
+    free.
 
         with oc.Trajectory("history", {"u": (nz, ny, nx)}, "float32", states=1000, memory="2GiB") as history:
             for step in range(1000):

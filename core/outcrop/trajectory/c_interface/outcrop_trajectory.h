@@ -69,7 +69,8 @@ typedef struct {
    are kept in the first directory, then in the second directory, and so on. This function allocates all memory and
    makes all files. Three buffers for transfers need the memory of three more states. The type of all cells is
    "float32", "float64", "complex64", "complex128", "int32" or "int64". Fails if the states do not fit. The error
-   message then gives the number of states that fit in memory and in each directory. */
+   message then gives the number of states that fit in memory and in each directory. If a process was killed while it
+   made or removed a trajectory in the first directory, this function removes the files that are left. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_create(const outcrop_trajectory_field *fields, size_t field_count,
                                                      const char *dtype, uint64_t states, uint64_t memory_bytes,
                                                      const outcrop_trajectory_directory *directories,
