@@ -3,6 +3,7 @@ removed files."""
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -21,7 +22,7 @@ import outcrop as oc
 from outcrop import _core
 from outcrop.bench import memory
 from outcrop.errors import InputError, StorageError
-from trajectory_states import SHAPES, state_of
+from trajectory_states import SHAPES, made, same, state_of
 
 SPAWN = get_context("forkserver")
 SPAWN.set_forkserver_preload(["numpy", "outcrop.arrays.trajectory", "test_trajectory_room"])
@@ -36,6 +37,78 @@ def no_larger_files(limit: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def shown_states(path: Path) -> int:
+    """Return the number of states in the metadata for readers of Zarr."""
+    return int(json.loads((path / "u" / "zarr.json").read_text())["shape"][0])
+
+
+def test_a_full_disk_hides_no_committed_states(tmp_path: Path) -> None:
+    """Checks that a trajectory can be opened and committed if the files for readers of Zarr cannot be written. The next
+    `open` writes these files."""
+    committed = made(tmp_path)
+    (committed / "u" / "zarr.json.tmp").mkdir()
+    with oc.Trajectory.open(committed) as history:
+        assert same(history.pop()[1], 2) and history.committed == 3
+    (committed / "u" / "zarr.json.tmp").rmdir()
+    limit = (committed / "trajectory.txt").stat().st_size
+    assert limit < (committed / "u" / "zarr.json").stat().st_size
+    with oc.Trajectory.open(committed) as history:
+        history.pop()
+        with no_larger_files(limit):
+            history.commit()
+        assert (len(history), history.committed, shown_states(committed)) == (2, 2, 3)
+        assert history.push(state_of(7)) == 2
+    with oc.Trajectory.open(committed) as history:
+        assert len(history) == shown_states(committed) == 2 and same(history.pop()[1], 1)
+
+
+SMALL_DISK = """
+import os, sys
+import numpy as np
+import outcrop as oc
+from outcrop.errors import InputError
+
+path = sys.argv[1] + "/a"
+room = os.statvfs(sys.argv[1])
+states = room.f_bavail * room.f_frsize // 4096
+try:
+    oc.Trajectory(path, {"u": 1}, states=states)
+except InputError as error:
+    print(error)
+    states = int(str(error).split(": ")[1].split()[0])
+with oc.Trajectory(path, {"u": 1}, states=states) as history:
+    try:
+        with open(sys.argv[1] + "/others", "wb", buffering=0) as others:
+            while others.write(bytes(4096)):
+                pass
+    except OSError:
+        pass
+    for k in range(states):
+        history.push({"u": np.array([k], "float64")})
+        if k % 10 == 0 or k == states - 1:
+            history.commit()
+with oc.Trajectory.open(path) as history:
+    assert len(history) == states and all(history.pop()[1]["u"][0] == k for k in reversed(range(states)))
+    history.commit()
+    history.remove()
+assert os.listdir(sys.argv[1]) == ["others"]
+"""
+"""Fill a disk with states and other files, and commit the states."""
+
+
+def test_commits_have_room_on_a_full_disk(tmp_path: Path) -> None:
+    """Checks a trajectory on a small disk with as many states as fit. Commits must succeed even if other files take all
+    other free bytes."""
+    mounted = ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=2m none {tmp_path} && exec "$@"', "sh"]
+    if os.sysconf("SC_PAGE_SIZE") != 4096:
+        pytest.skip("files on a tmpfs take more than 4096 bytes here")
+    if shutil.which("unshare") is None or subprocess.run([*mounted, "true"], check=False).returncode:
+        pytest.skip("this process may not mount a file system")
+    command = [*mounted, sys.executable, "-c", SMALL_DISK, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0 and "no room for" in ended.stdout, ended.stderr
 
 
 def write_trajectory(path: Path, cells: int, states: int, in_memory: int) -> None:

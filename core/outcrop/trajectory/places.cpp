@@ -175,9 +175,32 @@ struct Room {
   std::uint64_t states = 0;
 };
 
+// Returns the maximum number of bytes that an old and a new manifest need together. `bytes` is the present size.
+std::uint64_t two_manifests(const TrajectoryManifest &manifest, std::uint64_t bytes) {
+  constexpr std::uint64_t bytes_per_line = 6, bytes_per_sum = 9;
+  const std::uint64_t missing = manifest.states - manifest.committed();
+  const std::uint64_t most = bytes + missing * (bytes_per_line + bytes_per_sum * manifest.fields.size());
+  return 2 * round_up(std::min(most, max_manifest_bytes), AlignedMemory::page_bytes);
+}
+
+// Returns the number of bytes that commits need in the first directory in addition to the files of states. A commit
+// writes a new manifest and new files for readers of Zarr before it removes the old ones.
+std::uint64_t commit_bytes(const StateLayout &layout, std::uint64_t states,
+                           const std::vector<DirectoryLimit> &directories) {
+  TrajectoryManifest manifest{std::string(32, '0'), layout.dtype(), layout.fields(), states, states, {}, {}};
+  for (const DirectoryLimit &one : directories) manifest.places.push_back({absolute_path(one.path), states});
+  constexpr std::uint64_t block = AlignedMemory::page_bytes;
+  std::uint64_t bytes = two_manifests(manifest, manifest.to_text().size());
+  bytes += 2 * round_up(layout.group_metadata(states).size(), block);
+  for (std::size_t field = 0; field < layout.count(); ++field)
+    bytes += block + 2 * round_up(layout.array_metadata(field, states).size(), block);
+  return bytes;
+}
+
 // Returns the number of states for which each directory has room. Directories on one file system share its free bytes.
-std::vector<Room> rooms(const std::vector<DirectoryLimit> &directories, std::uint64_t stored_bytes,
+std::vector<Room> rooms(const std::vector<DirectoryLimit> &directories, const StateLayout &layout,
                         std::uint64_t states) {
+  const std::uint64_t stored_bytes = layout.stored_bytes();
   std::map<dev_t, std::uint64_t> free;
   std::vector<Room> found;
   for (const auto &[given, limit] : directories) {
@@ -190,6 +213,7 @@ std::vector<Room> rooms(const std::vector<DirectoryLimit> &directories, std::uin
     if (stat(existing.c_str(), &status) != 0 || statvfs(existing.c_str(), &room) != 0)
       throw InputError("directory ", given, " cannot be used: ", reason(errno));
     std::uint64_t &left = free.try_emplace(status.st_dev, std::uint64_t{room.f_bavail} * room.f_frsize).first->second;
+    if (found.empty()) left -= std::min(left, commit_bytes(layout, states, directories));
     const bool limited = limit > 0 && limit < left;
     const std::uint64_t bytes = limited ? limit : left, fit = std::min(states, bytes / stored_bytes);
     left -= fit * stored_bytes;
@@ -242,7 +266,7 @@ Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint
   if (states == 0) throw InputError("states must be at least 1");
   remove_unfinished(directories);
   const std::uint64_t in_memory = std::min(states, memory_bytes / layout.buffer_bytes());
-  const std::vector<Room> found = rooms(directories, layout.stored_bytes(), states);
+  const std::vector<Room> found = rooms(directories, layout, states);
   std::uint64_t room = 0;
   for (const Room &one : found) room += one.states;
   if (room < states - in_memory) refuse(states, layout.stored_bytes(), in_memory, found);
@@ -278,8 +302,9 @@ Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint
 // this file tells the next process which files to remove. The manifest gets its name when all files are complete.
 void Places::make_files() {
   const OpenFolder &own = folders_[0];
+  const std::string text = manifest_.to_text();
   const File mark = File::make(own.handle.get(), unfinished_name, 0666, own.path_of(unfinished_name));
-  write(mark, manifest_.to_text(), 0);
+  write(mark, text, 0);
   mark.flush();
   flush_names(own);
   for (std::size_t i = 0; i < folders_.size(); ++i) {
@@ -303,6 +328,7 @@ void Places::make_files() {
         throw StorageError("link", label(field, state), errno);
     }
   }
+  keep_room(text.size());
   show_states();
   for (const OpenFolder &place : folders_) {
     for (const StateField &field : layout_.fields()) flush_names(open_inside(place, field.name));
@@ -364,6 +390,7 @@ Places Places::open(const std::string &path) {
   TrajectoryManifest manifest = TrajectoryManifest::parse(read_file(own, manifest_name), file);
   Places places(layout_of(manifest, file), manifest);
   flush_names(own);  // an earlier process may have been killed after its rename and before this flush
+  for (const StateField &field : manifest.fields) open_inside(own, field.name);  // refuses links
   places.folders_.push_back(std::move(own));
   for (std::size_t i = 1; i < manifest.places.size(); ++i) {
     const std::string &further = manifest.places[i].path;
@@ -418,19 +445,38 @@ void Places::flush(std::uint64_t first, std::uint64_t last) {
 void Places::commit(std::vector<std::uint32_t> sums) {
   TrajectoryManifest next = manifest_;
   next.sums = std::move(sums);
-  replace_file(folders_[0], manifest_name, next.to_text(), true);
+  const std::string text = next.to_text();
+  replace_file(folders_[0], manifest_name, text, true);
   manifest_ = std::move(next);
+  try {
+    keep_room(text.size());
+  } catch (const StorageError &) {  // the commit is complete, and a later commit may find room
+  }
   show_states();
 }
 
-// Writes the number of committed states into the metadata for readers of Zarr.
+// Allocates the bytes that the next commits need for their manifests, so that they succeed on a full disk. The file has
+// the name of the temporary file of the next commit, which therefore removes it. The present manifest has `bytes` bytes.
+void Places::keep_room(std::uint64_t bytes) {
+  if (!manifest_.all_have_files()) return;  // commits are not possible
+  const OpenFolder &own = folders_[0];
+  const std::string name = std::string(manifest_name) + ".tmp";
+  const std::uint64_t needed = two_manifests(manifest_, bytes), used = round_up(bytes, AlignedMemory::page_bytes);
+  File::make(own.handle.get(), name, 0666, own.path_of(name)).allocate(needed - std::min(needed, used));
+}
+
+// Writes the number of committed states into the metadata for readers of Zarr. Outcrop itself does not read these
+// files. If they cannot be written, for example because the disk is full, the next commit or open() writes them.
 void Places::show_states() {
   const OpenFolder &own = folders_[0];
   const std::uint64_t states = manifest_.committed();
-  for (std::size_t field = 0; field < layout_.count(); ++field)
-    replace_file(open_inside(own, layout_.fields()[field].name), group_name, layout_.array_metadata(field, states),
-                 false);
-  replace_file(own, group_name, layout_.group_metadata(states), false);
+  try {
+    for (std::size_t field = 0; field < layout_.count(); ++field)
+      replace_file(open_inside(own, layout_.fields()[field].name), group_name, layout_.array_metadata(field, states),
+                   false);
+    replace_file(own, group_name, layout_.group_metadata(states), false);
+  } catch (const StorageError &) {
+  }
 }
 
 // Removes all files. Files and folders that do not exist are ignored. First the manifest loses its name, because the

@@ -1,6 +1,7 @@
 // The directories of a trajectory, and the files of its states.
 //
 //     history/trajectory.txt      the manifest
+//     history/trajectory.txt.tmp  room for the next manifests
 //     history/unfinished.txt      the manifest, while files are made or removed
 //     history/zarr.json           group of Zarr; contains the metadata of its arrays
 //     history/u/zarr.json         array (time, *shape)
@@ -30,7 +31,7 @@
 
 namespace outcrop {
 
-/// A directory for the files of a trajectory. `bytes` is the maximum size of all these files together. The value 0
+/// A directory for the files of a trajectory. `bytes` is the maximum size of all files of states together. The value 0
 /// means all free bytes.
 struct DirectoryLimit {
   std::string path;
@@ -72,7 +73,7 @@ class Places {
   void flush(std::uint64_t first, std::uint64_t last);
 
   /// Commits all states of the trajectory. `sums` has their checksums. Throws StorageError. After an error, the last
-  /// commit is still valid.
+  /// commit is still valid. If only the files for readers of Zarr cannot be written, this is not an error.
   void commit(std::vector<std::uint32_t> sums);
 
   /// Returns the path of a file, for messages.
@@ -91,6 +92,7 @@ class Places {
   std::size_t place_of(std::uint64_t state) const;
   static void remove_unfinished(const std::vector<DirectoryLimit> &directories);
   void make_files();
+  void keep_room(std::uint64_t bytes);
   void show_states();
   void remove_files();
 

@@ -58,8 +58,8 @@ typedef struct {
   const uint64_t *shape;
 } outcrop_trajectory_field;
 
-/* A new or empty directory, and the maximum number of bytes that the trajectory may use in it. The value 0 means all
-   free bytes. */
+/* A new or empty directory, and the maximum number of bytes that the files of states may use in it. The value 0 means
+   all free bytes. */
 typedef struct {
   const char *path;
   uint64_t limit_bytes;
