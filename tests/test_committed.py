@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -218,6 +219,77 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
         del array
     array = oc.open_array(path, access="read")
     del array
+
+
+def test_steps_of_several_threads_are_counted_and_committed_one_after_the_other(tmp_path: Path) -> None:
+    """Checks that several threads can commit one array. Each step must be counted and committed."""
+    threads, steps = 4, 8
+    with oc.array(SHAPE, "int8", persist="step", path=tmp_path / "a") as array:
+
+        def work(thread: int) -> None:
+            for _ in range(steps):
+                array[thread] += 1
+                array.step()
+                array.flush()
+
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(work, thread) for thread in range(threads)]:
+                done.result()
+        assert array.steps == threads * steps and array.generation >= array.steps
+        generation = array.generation
+    with oc.open_array(tmp_path / "a", access="read") as array:
+        assert (array.steps, array.generation) == (threads * steps, generation)
+        assert (array.values[:threads] == steps).all()
+
+
+def names_in_use(folder: Path) -> list[str]:
+    """Return the names of the files below `folder` that this process has opened or mapped."""
+    opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+    mapped = [line.partition("/")[2] for line in Path("/proc/self/maps").read_text().splitlines()]
+    return [name for name in (*opened, *mapped) if name.startswith((str(folder), str(folder)[1:]))]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"persist": "step", "path": "a"},
+        {"persist": "end", "path": "a", "access": "read"},
+        {"path": "a.npy"},
+    ],
+)
+def test_a_closed_array_keeps_no_memory_and_no_file(tmp_path: Path, words: dict[str, str]) -> None:
+    """Checks that `close` releases mappings and descriptors, even if a variable still refers to the array. Only views
+    keep the memory of the values."""
+    array = oc.array(SHAPE, "float32", **{**words, "path": tmp_path / words["path"]})
+    array[...] = 3
+    primitive = array.primitive
+    view = array.values[2:4]
+    array.close()
+    assert (view == 3).all() and names_in_use(tmp_path)
+    del view
+    assert names_in_use(tmp_path) == []
+    assert (array.primitive, array.generation) == (primitive, 1 if "persist" in words else 0)
+    with pytest.raises(InputError, match="is closed"):
+        array.flush()
+
+
+def test_an_array_that_does_not_fit_names_the_remedy(tmp_path: Path) -> None:
+    """Checks the message for an array whose tier has no room for the working copy. The remedy in the message must
+    work."""
+    path = tmp_path / "a"
+    with oc.array(SHAPE, "float32", persist="step", path=path, working="dram") as array:
+        array[...] = 1
+        array.step()
+        tier = array.tier.name
+
+    def placed(**words: str) -> oc.Placement:
+        spec = oc.ArraySpec(SHAPE, "float32", persist="step", path=path, **words)
+        return oc.place({"array": spec}, capacities={tier: 0})
+
+    with pytest.raises(InputError, match=r"no room: .*; use oc.array\(\.\.\., working='dram'\), or access='read'$"):
+        placed()
+    with placed(working="dram").make()["array"] as array:
+        assert (array.values == 1).all()
 
 
 def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:

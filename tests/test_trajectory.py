@@ -1,7 +1,7 @@
 """Check `oc.Trajectory`: states are returned in reverse order, commits survive kills, and wrong input is refused.
 
-The tests compare a trajectory with a list of NumPy arrays. The tests in tests/core check trajectories with faulty
-transfers.
+The tests compare a trajectory with a list of NumPy arrays. test_trajectory_room.py checks full disks, little memory and
+interrupted creations. The tests in tests/core check trajectories with faulty transfers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,27 +26,11 @@ import outcrop as oc
 from outcrop import _core
 from outcrop.cli.main import call
 from outcrop.errors import BudgetError, CorruptionError, InputError, StorageError
+from trajectory_states import BLOCKS, SHAPES, made, same, state_of
 
 KILLS = int(os.environ.get("OUTCROP_KILLS", "12"))
 SPAWN = get_context("forkserver")
 SPAWN.set_forkserver_preload(["numpy", "outcrop.arrays.trajectory", "test_trajectory"])
-
-SHAPES = {"u": (3, 10, 11), "p": (7,)}
-BLOCKS = 2 * 4096
-"""The bytes that the files of a state take."""
-
-
-def state_of(number: int, shapes: Any = SHAPES, dtype: str = "float32") -> dict[str, Any]:
-    """Return the state with this number. The number is the seed of the random values in the state."""
-    noise = np.random.default_rng(number)
-    return {name: noise.random(shape).astype(dtype) for name, shape in shapes.items()}
-
-
-def same(state: Any, number: int, shapes: Any = SHAPES) -> bool:
-    """Return True if a state has the values of the state with this number."""
-    expected = state_of(number, shapes)
-    return list(state) == list(expected) and all(np.array_equal(state[name], expected[name]) for name in expected)
-
 
 STEPS = st.lists(
     st.one_of(
@@ -232,13 +214,7 @@ def test_killed_at_any_moment_the_last_commit_is_whole_and_in_order(tmp_path: Pa
 
 @pytest.fixture
 def committed(tmp_path: Path) -> Path:
-    """Return the directory of a trajectory with three committed states. State 2 is in a further directory."""
-    path = tmp_path / "a"
-    with oc.Trajectory(path, SHAPES, "float32", states=3, limit=2 * BLOCKS, overflow=[tmp_path / "b"]) as history:
-        for number in range(3):
-            history.push(state_of(number))
-        history.commit()
-    return path
+    return made(tmp_path)
 
 
 def test_damage_is_found_and_names_its_place(committed: Path) -> None:
@@ -302,18 +278,6 @@ def test_no_room_is_refused_with_the_number_that_fits(tmp_path: Path) -> None:
         oc.Trajectory(tmp_path / "a", SHAPES, states=1000, limit=5)
     with pytest.raises(BudgetError, match="of memory are free"):
         oc.Trajectory(tmp_path / "a", {"u": (1 << 40,)}, states=3)
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_disk_that_refuses_a_file_leaves_nothing(tmp_path: Path) -> None:
-    """Checks that new files and directories are removed if the system refuses to allocate a file."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
-    try:
-        with pytest.raises(StorageError, match=r"allocate failed: .*u/c\.0\.0.*: File too large"):
-            oc.Trajectory(tmp_path / "new" / "a", {"p": 7, "u": 1 << 20}, states=3, overflow=[tmp_path / "b"])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert os.listdir(tmp_path) == []
 
 

@@ -53,18 +53,9 @@ void append(std::string &bytes, std::uint64_t number, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) bytes += static_cast<char>(number >> (8 * i) & 0xFF);
 }
 
-// Returns the index of a shard whose inner chunks are planes: (offset, length) of each plane, then the CRC32C of all
-// entries. The index has the same format as the index of a snapshot (src/outcrop/run/disk/layout.py).
-std::string index_of(const std::vector<std::uint64_t> &shape, std::uint64_t cell_bytes) {
-  if (shape.size() < 3) return "";
-  std::string index;
-  const std::uint64_t plane_bytes = cell_bytes / shape[0];
-  for (std::uint64_t plane = 0; plane < shape[0]; ++plane) {
-    append(index, plane * plane_bytes, 8);
-    append(index, plane_bytes, 8);
-  }
-  append(index, crc32c(std::as_bytes(std::span(index))), 4);
-  return index;
+// Returns the number of bytes of the index of a shard, which has 16 bytes for each plane and a checksum.
+std::uint64_t index_bytes(const std::vector<std::uint64_t> &shape) {
+  return shape.size() < 3 ? 0 : 16 * shape[0] + sizeof(std::uint32_t);
 }
 
 std::string list_of(const std::vector<std::uint64_t> &numbers) {
@@ -101,14 +92,33 @@ StateLayout::StateLayout(std::vector<StateField> fields, std::string dtype)
     if (field.shape.size() >= 3 && field.shape[0] > max_planes)
       throw InputError("field ", field.name, " has too many planes");
     cells_.push_back(bytes);
-    indices_.push_back(index_of(field.shape, bytes));
     offsets_.push_back(buffer_bytes_);
     buffer_bytes_ += round_up(bytes, AlignedMemory::page_bytes);
     state_bytes_ += bytes;
-    stored_bytes_ += round_up(bytes + indices_.back().size(), AlignedMemory::page_bytes);
+    stored_bytes_ += round_up(bytes + index_bytes(field.shape), AlignedMemory::page_bytes);
     if (stored_bytes_ > max_bytes) throw InputError("a state of these fields is larger than a file may be");
     same_shapes_ = same_shapes_ && field.shape == fields_[0].shape;
   }
+}
+
+// The inner chunks of a shard are planes. The index has the pair (offset, length) of each plane, then the CRC32C of all
+// pairs. The index has the same format as the index of a snapshot (src/outcrop/run/disk/layout.py).
+std::string StateLayout::index(std::size_t field) const {
+  const std::vector<std::uint64_t> &shape = fields_[field].shape;
+  std::string index;
+  if (shape.size() < 3) return index;
+  index.reserve(index_bytes(shape));
+  const std::uint64_t plane_bytes = cells_[field] / shape[0];
+  for (std::uint64_t plane = 0; plane < shape[0]; ++plane) {
+    append(index, plane * plane_bytes, 8);
+    append(index, plane_bytes, 8);
+  }
+  append(index, crc32c(std::as_bytes(std::span(index))), 4);
+  return index;
+}
+
+std::uint64_t StateLayout::file_bytes(std::size_t field) const {
+  return cells_[field] + index_bytes(fields_[field].shape);
 }
 
 std::string StateLayout::file_name(std::size_t field, std::uint64_t state) const {

@@ -55,9 +55,10 @@ class StateLayout {
   std::size_t buffer_bytes() const { return buffer_bytes_; }
   /// the number of bytes of a state's files, rounded up to blocks of a file system
   std::uint64_t stored_bytes() const { return stored_bytes_; }
-  /// the index that follows the cells in the file
-  const std::string &index(std::size_t field) const { return indices_[field]; }
-  std::uint64_t file_bytes(std::size_t field) const { return cells_[field] + indices_[field].size(); }
+  /// Returns the index that follows the cells in the file. The index is made by each call, and not when a manifest is
+  /// read, because a short manifest can describe fields with long indices.
+  std::string index(std::size_t field) const;
+  std::uint64_t file_bytes(std::size_t field) const;
 
   /// Returns the name of the file of a field in a state, relative to the directory.
   std::string file_name(std::size_t field, std::uint64_t state) const;
@@ -74,7 +75,6 @@ class StateLayout {
   std::string dtype_;
   bool same_shapes_ = true;
   std::vector<std::size_t> cells_, offsets_;
-  std::vector<std::string> indices_;
   std::uint64_t state_bytes_ = 0, stored_bytes_ = 0;
   std::size_t buffer_bytes_ = 0;
 };

@@ -27,6 +27,7 @@ namespace {
 constexpr const char *manifest_name = "trajectory.txt";
 constexpr const char *member_name = "member.txt";
 constexpr const char *group_name = "zarr.json";
+constexpr const char *unfinished_name = "unfinished.txt";
 constexpr std::uint64_t max_manifest_bytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t flush_threads = 16;
 constexpr int folder_flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
@@ -91,6 +92,16 @@ std::string read_file(const OpenFolder &folder, const std::string &name) {
   return content;
 }
 
+bool has(const OpenFolder &folder, const char *name) {
+  struct stat status {};
+  return fstatat(folder.handle.get(), name, &status, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+// Returns true if a further directory belongs to the trajectory with this identity.
+bool is_member(const OpenFolder &folder, const std::string &identity, std::size_t place) {
+  return has(folder, member_name) && read_file(folder, member_name) == member_text(identity, place);
+}
+
 void lock(const OpenFolder &folder) {
   if (flock(folder.handle.get(), LOCK_EX | LOCK_NB) == 0) return;
   if (errno == EWOULDBLOCK)
@@ -113,10 +124,34 @@ std::filesystem::path nearest_existing(std::filesystem::path path) {
   return path;
 }
 
+// Returns true if `name` is the only name in the folder.
+bool has_only(const OpenFolder &folder, const std::string &name) {
+  std::error_code error;
+  const std::filesystem::directory_iterator names(folder.path, error);
+  return !error && has(folder, name.c_str()) && std::distance(begin(names), end(names)) == 1;
+}
+
+// Removes a file, and the temporary file of a replacement that did not finish.
+void discard(int folder, const std::string &name) {
+  unlinkat(folder, name.c_str(), 0);
+  unlinkat(folder, (name + ".tmp").c_str(), 0);
+}
+
 void require_empty(const std::string &path) {
   std::error_code error;
-  if (!std::filesystem::is_empty(path, error))
-    throw InputError("directory ", path, " is not empty; give an empty directory, or open the trajectory in it");
+  if (std::filesystem::is_empty(path, error)) return;
+  const OpenFolder folder = open_folder(path);
+  if (has(folder, manifest_name))
+    throw InputError("directory ", path, " holds a trajectory; open it, or give an empty directory");
+  throw InputError("directory ", path,
+                   has(folder, member_name) ? " holds states of another trajectory" : " is not empty",
+                   "; remove its files, or give an empty directory");
+}
+
+std::filesystem::path absolute_path(const std::string &given) {
+  if (given.empty()) return {};  // std::filesystem::absolute() would throw
+  const std::filesystem::path path = std::filesystem::absolute(given).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
 }
 
 // Checks a directory without changing anything. Returns the absolute path.
@@ -124,8 +159,7 @@ std::string checked(const std::string &given) {
   const bool printable = std::ranges::all_of(given, [](char c) { return static_cast<unsigned char>(c) >= 0x20; });
   if (given.empty() || !printable || given.size() > 4000)
     throw InputError("the path of a directory must be text without control characters");
-  std::filesystem::path path = std::filesystem::absolute(given).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
+  const std::filesystem::path path = absolute_path(given);
   const std::filesystem::path existing = nearest_existing(path);
   std::error_code error;
   if (!std::filesystem::is_directory(existing, error))
@@ -141,9 +175,32 @@ struct Room {
   std::uint64_t states = 0;
 };
 
+// Returns the maximum number of bytes that an old and a new manifest need together. `bytes` is the present size.
+std::uint64_t two_manifests(const TrajectoryManifest &manifest, std::uint64_t bytes) {
+  constexpr std::uint64_t bytes_per_line = 6, bytes_per_sum = 9;
+  const std::uint64_t missing = manifest.states - manifest.committed();
+  const std::uint64_t most = bytes + missing * (bytes_per_line + bytes_per_sum * manifest.fields.size());
+  return 2 * round_up(std::min(most, max_manifest_bytes), AlignedMemory::page_bytes);
+}
+
+// Returns the number of bytes that commits need in the first directory in addition to the files of states. A commit
+// writes a new manifest and new files for readers of Zarr before it removes the old ones.
+std::uint64_t commit_bytes(const StateLayout &layout, std::uint64_t states,
+                           const std::vector<DirectoryLimit> &directories) {
+  TrajectoryManifest manifest{std::string(32, '0'), layout.dtype(), layout.fields(), states, states, {}, {}};
+  for (const DirectoryLimit &one : directories) manifest.places.push_back({absolute_path(one.path), states});
+  constexpr std::uint64_t block = AlignedMemory::page_bytes;
+  std::uint64_t bytes = two_manifests(manifest, manifest.to_text().size());
+  bytes += 2 * round_up(layout.group_metadata(states).size(), block);
+  for (std::size_t field = 0; field < layout.count(); ++field)
+    bytes += block + 2 * round_up(layout.array_metadata(field, states).size(), block);
+  return bytes;
+}
+
 // Returns the number of states for which each directory has room. Directories on one file system share its free bytes.
-std::vector<Room> rooms(const std::vector<DirectoryLimit> &directories, std::uint64_t stored_bytes,
+std::vector<Room> rooms(const std::vector<DirectoryLimit> &directories, const StateLayout &layout,
                         std::uint64_t states) {
+  const std::uint64_t stored_bytes = layout.stored_bytes();
   std::map<dev_t, std::uint64_t> free;
   std::vector<Room> found;
   for (const auto &[given, limit] : directories) {
@@ -156,6 +213,7 @@ std::vector<Room> rooms(const std::vector<DirectoryLimit> &directories, std::uin
     if (stat(existing.c_str(), &status) != 0 || statvfs(existing.c_str(), &room) != 0)
       throw InputError("directory ", given, " cannot be used: ", reason(errno));
     std::uint64_t &left = free.try_emplace(status.st_dev, std::uint64_t{room.f_bavail} * room.f_frsize).first->second;
+    if (found.empty()) left -= std::min(left, commit_bytes(layout, states, directories));
     const bool limited = limit > 0 && limit < left;
     const std::uint64_t bytes = limited ? limit : left, fit = std::min(states, bytes / stored_bytes);
     left -= fit * stored_bytes;
@@ -206,8 +264,9 @@ std::vector<std::filesystem::path> make_directory(const std::string &given) {
 Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
                       const std::vector<DirectoryLimit> &directories) {
   if (states == 0) throw InputError("states must be at least 1");
+  remove_unfinished(directories);
   const std::uint64_t in_memory = std::min(states, memory_bytes / layout.buffer_bytes());
-  const std::vector<Room> found = rooms(directories, layout.stored_bytes(), states);
+  const std::vector<Room> found = rooms(directories, layout, states);
   std::uint64_t room = 0;
   for (const Room &one : found) room += one.states;
   if (room < states - in_memory) refuse(states, layout.stored_bytes(), in_memory, found);
@@ -230,7 +289,6 @@ Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint
       places.folders_.push_back(std::move(folder));
     }
     places.make_files();
-    places.commit({});
   } catch (...) {
     places.remove_files();
     std::error_code ignored;
@@ -240,7 +298,15 @@ Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint
   return places;
 }
 
+// The first directory gets the manifest under another name before any other file is made. If the process is killed,
+// this file tells the next process which files to remove. The manifest gets its name when all files are complete.
 void Places::make_files() {
+  const OpenFolder &own = folders_[0];
+  const std::string text = manifest_.to_text();
+  const File mark = File::make(own.handle.get(), unfinished_name, 0666, own.path_of(unfinished_name));
+  write(mark, text, 0);
+  mark.flush();
+  flush_names(own);
   for (std::size_t i = 0; i < folders_.size(); ++i) {
     const OpenFolder &place = folders_[i];
     if (i > 0) replace_file(place, member_name, member_text(manifest_.identity, i), true);
@@ -248,6 +314,8 @@ void Places::make_files() {
       if (mkdirat(place.handle.get(), field.name.c_str(), 0777) != 0)
         throw StorageError("create", place.path_of(field.name), errno);
   }
+  std::vector<std::string> indices;
+  for (std::size_t field = 0; field < layout_.count(); ++field) indices.push_back(layout_.index(field));
   for (std::uint64_t state = 0; state < manifest_.states; ++state) {
     if (!has_file(state)) continue;
     const OpenFolder &place = folders_[place_of(state)];
@@ -255,35 +323,81 @@ void Places::make_files() {
       const std::string name = layout_.file_name(field, state), path = place.path_of(name);
       const File file = File::make(place.handle.get(), name, 0666, path);
       file.allocate(layout_.file_bytes(field));
-      write(file, layout_.index(field), layout_.cell_bytes(field));
+      write(file, indices[field], layout_.cell_bytes(field));
       if (&place != folders_.data() && symlinkat(path.c_str(), folders_[0].handle.get(), name.c_str()) != 0)
         throw StorageError("link", label(field, state), errno);
     }
   }
+  keep_room(text.size());
+  show_states();
   for (const OpenFolder &place : folders_) {
     for (const StateField &field : layout_.fields()) flush_names(open_inside(place, field.name));
     flush_names(place);
   }
+  if (renameat(own.handle.get(), unfinished_name, own.handle.get(), manifest_name) != 0)
+    throw StorageError("rename", own.path_of(unfinished_name), errno);
+  flush_names(own);
+}
+
+// A process that makes or removes a trajectory can be killed. Removes the files that this process has left. The content
+// of the directory is not trusted, so files in further directories are removed only if the caller gives these
+// directories, too.
+void Places::remove_unfinished(const std::vector<DirectoryLimit> &directories) {
+  OpenFolder own{directories[0].path, Descriptor(::open(directories[0].path.c_str(), folder_flags))};
+  if (own.handle.get() < 0 || !has(own, unfinished_name)) return;
+  lock(own);
+  if (!has(own, unfinished_name) || has(own, manifest_name)) return;  // another process has just finished
+  const std::string file = own.path_of(unfinished_name);
+  TrajectoryManifest manifest;
+  std::optional<Places> old;
+  try {
+    manifest = TrajectoryManifest::parse(read_file(own, unfinished_name), file);
+    old.emplace(Places(layout_of(manifest, file), manifest));
+  } catch (const CorruptionError &) {
+    if (!has_only(own, unfinished_name))
+      throw InputError("directory ", own.path, " is not empty, and its ", unfinished_name,
+                       " is damaged; remove its files, or give an empty directory");
+    unlinkat(own.handle.get(), unfinished_name, 0);  // the process was killed before it had written this first file
+    return;
+  }
+  for (std::size_t i = 1; i < manifest.places.size(); ++i) {
+    const std::string &further = manifest.places[i].path;
+    OpenFolder folder{further, Descriptor(::open(further.c_str(), folder_flags))};
+    if (has_only(folder, std::string(member_name) + ".tmp") || is_member(folder, manifest.identity, i)) {
+      if (std::ranges::none_of(directories, [&](const auto &one) { return absolute_path(one.path) == further; }))
+        throw InputError("directory ", own.path, " holds an unfinished trajectory with files in ", further,
+                         "; give both directories, or remove these files");
+      lock(folder);
+    } else {
+      folder.handle.reset();  // no files of the unfinished trajectory are there
+    }
+    old->folders_.push_back(std::move(folder));
+  }
+  old->folders_.insert(old->folders_.begin(), std::move(own));
+  old->remove_files();
 }
 
 Places Places::open(const std::string &path) {
   OpenFolder own{path, Descriptor(::open(path.c_str(), folder_flags))};
   if (own.handle.get() < 0) throw InputError(path, " holds no trajectory: ", reason(errno));
-  struct stat status {};
-  if (fstatat(own.handle.get(), manifest_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
+  if (!has(own, manifest_name) && !has(own, unfinished_name))
     throw InputError(path, " holds no trajectory: ", manifest_name, " is missing");
   lock(own);
+  if (!has(own, manifest_name))
+    throw InputError(path, " holds an unfinished trajectory: a process was killed while it made or removed the ",
+                     "trajectory; make the trajectory again, or delete the directory");
   const std::string file = own.path_of(manifest_name);
   TrajectoryManifest manifest = TrajectoryManifest::parse(read_file(own, manifest_name), file);
   Places places(layout_of(manifest, file), manifest);
   flush_names(own);  // an earlier process may have been killed after its rename and before this flush
+  for (const StateField &field : manifest.fields) open_inside(own, field.name);  // refuses links
   places.folders_.push_back(std::move(own));
   for (std::size_t i = 1; i < manifest.places.size(); ++i) {
     const std::string &further = manifest.places[i].path;
     OpenFolder folder{further, Descriptor(::open(further.c_str(), folder_flags))};
     if (folder.handle.get() < 0)
       throw StorageError("open", further, text_from("it holds states of ", path, ": ", reason(errno)), errno);
-    if (read_file(folder, member_name) != member_text(manifest.identity, i))
+    if (!is_member(folder, manifest.identity, i))
       throw StorageError("open", further, "it does not hold states of " + path + "; restore its previous content", 0);
     lock(folder);
     places.folders_.push_back(std::move(folder));
@@ -331,28 +445,48 @@ void Places::flush(std::uint64_t first, std::uint64_t last) {
 void Places::commit(std::vector<std::uint32_t> sums) {
   TrajectoryManifest next = manifest_;
   next.sums = std::move(sums);
-  replace_file(folders_[0], manifest_name, next.to_text(), true);
+  const std::string text = next.to_text();
+  replace_file(folders_[0], manifest_name, text, true);
   manifest_ = std::move(next);
+  try {
+    keep_room(text.size());
+  } catch (const StorageError &) {  // the commit is complete, and a later commit may find room
+  }
   show_states();
 }
 
-// Writes the number of committed states into the metadata for readers of Zarr.
+// Allocates the bytes that the next commits need for their manifests, so that they succeed on a full disk. The file has
+// the name of the temporary file of the next commit, which therefore removes it. The present manifest has `bytes` bytes.
+void Places::keep_room(std::uint64_t bytes) {
+  if (!manifest_.all_have_files()) return;  // commits are not possible
+  const OpenFolder &own = folders_[0];
+  const std::string name = std::string(manifest_name) + ".tmp";
+  const std::uint64_t needed = two_manifests(manifest_, bytes), used = round_up(bytes, AlignedMemory::page_bytes);
+  File::make(own.handle.get(), name, 0666, own.path_of(name)).allocate(needed - std::min(needed, used));
+}
+
+// Writes the number of committed states into the metadata for readers of Zarr. Outcrop itself does not read these
+// files. If they cannot be written, for example because the disk is full, the next commit or open() writes them.
 void Places::show_states() {
   const OpenFolder &own = folders_[0];
   const std::uint64_t states = manifest_.committed();
-  for (std::size_t field = 0; field < layout_.count(); ++field)
-    replace_file(open_inside(own, layout_.fields()[field].name), group_name, layout_.array_metadata(field, states),
-                 false);
-  replace_file(own, group_name, layout_.group_metadata(states), false);
+  try {
+    for (std::size_t field = 0; field < layout_.count(); ++field)
+      replace_file(open_inside(own, layout_.fields()[field].name), group_name, layout_.array_metadata(field, states),
+                   false);
+    replace_file(own, group_name, layout_.group_metadata(states), false);
+  } catch (const StorageError &) {
+  }
 }
 
-// Removes all files. Files and folders that do not exist are ignored.
+// Removes all files. Files and folders that do not exist are ignored. First the manifest loses its name, because the
+// states are not complete any more. It is removed last, so that a later process can remove the files that remain.
 void Places::remove_files() {
-  if (!folders_.empty()) {  // the manifest is removed first, because without a manifest the other files are not used
-    unlinkat(folders_[0].handle.get(), manifest_name, 0);
-    unlinkat(folders_[0].handle.get(), (std::string(manifest_name) + ".tmp").c_str(), 0);
-  }
-  for (std::size_t i = 0; i < folders_.size(); ++i) {
+  if (folders_.empty()) return;
+  const int own = folders_[0].handle.get();
+  renameat(own, manifest_name, own, unfinished_name);
+  unlinkat(own, (std::string(manifest_name) + ".tmp").c_str(), 0);
+  for (std::size_t i = folders_.size(); i-- > 0;) {
     const int folder = folders_[i].handle.get();
     for (const StateField &field : layout_.fields()) {
       const Descriptor inside(openat(folder, field.name.c_str(), folder_flags | O_NOFOLLOW));
@@ -361,11 +495,13 @@ void Places::remove_files() {
         const std::string name = layout_.file_name(static_cast<std::size_t>(&field - layout_.fields().data()), state);
         unlinkat(inside.get(), name.substr(field.name.size() + 1).c_str(), 0);
       }
-      unlinkat(inside.get(), group_name, 0);
+      discard(inside.get(), group_name);
       unlinkat(folder, field.name.c_str(), AT_REMOVEDIR);
     }
-    unlinkat(folder, i > 0 ? member_name : group_name, 0);
+    discard(folder, i > 0 ? member_name : group_name);
+    if (i > 0) fsync(folder);  // after a power cut, no file may be left that no manifest describes
   }
+  unlinkat(own, unfinished_name, 0);
 }
 
 void Places::close() {

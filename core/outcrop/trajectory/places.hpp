@@ -1,6 +1,8 @@
 // The directories of a trajectory, and the files of its states.
 //
 //     history/trajectory.txt      the manifest
+//     history/trajectory.txt.tmp  room for the next manifests
+//     history/unfinished.txt      the manifest, while files are made or removed
 //     history/zarr.json           group of Zarr; contains the metadata of its arrays
 //     history/u/zarr.json         array (time, *shape)
 //     history/u/c.K.0.0.0         field u of state K, or a link to this file in a further directory
@@ -9,6 +11,9 @@
 //
 // All files of states are made before the first state is pushed. When a file is made, all of its bytes are allocated,
 // and its index is written. States in memory get files only if the directories have room for all states.
+//
+// A process that makes or removes files can be killed. So unfinished.txt is made first and removed last. The next
+// create() in the same directories finds in it which files to remove.
 //
 // The content of a directory is not trusted. Files are opened beneath the directory without following links. A further
 // directory is used only if its file member.txt names the trajectory. The links in the first directory serve readers of
@@ -26,7 +31,7 @@
 
 namespace outcrop {
 
-/// A directory for the files of a trajectory. `bytes` is the maximum size of all these files together. The value 0
+/// A directory for the files of a trajectory. `bytes` is the maximum size of all files of states together. The value 0
 /// means all free bytes.
 struct DirectoryLimit {
   std::string path;
@@ -44,9 +49,10 @@ struct OpenFolder {
 
 class Places {
  public:
-  /// Makes an empty trajectory with `memory_bytes` of memory for states. Directories that exist must be empty. Throws
-  /// InputError if the directories and the memory have no room for `states` states, or if a directory cannot be used.
-  /// Throws StorageError. After a failure, no new file remains.
+  /// Makes an empty trajectory with `memory_bytes` of memory for states. Directories that exist must be empty, or hold
+  /// an unfinished trajectory, whose files are removed. Throws InputError if the directories and the memory have no
+  /// room for `states` states, or if a directory cannot be used. Throws StorageError. After a failure, no new
+  /// file remains.
   static Places create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
                        const std::vector<DirectoryLimit> &directories);
 
@@ -67,7 +73,7 @@ class Places {
   void flush(std::uint64_t first, std::uint64_t last);
 
   /// Commits all states of the trajectory. `sums` has their checksums. Throws StorageError. After an error, the last
-  /// commit is still valid.
+  /// commit is still valid. If only the files for readers of Zarr cannot be written, this is not an error.
   void commit(std::vector<std::uint32_t> sums);
 
   /// Returns the path of a file, for messages.
@@ -84,7 +90,9 @@ class Places {
       : layout_(std::move(layout)), manifest_(std::move(manifest)) {}
 
   std::size_t place_of(std::uint64_t state) const;
+  static void remove_unfinished(const std::vector<DirectoryLimit> &directories);
   void make_files();
+  void keep_room(std::uint64_t bytes);
   void show_states();
   void remove_files();
 

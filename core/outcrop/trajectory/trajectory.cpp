@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -40,26 +41,64 @@ std::uint64_t threads_for(const StateLayout &layout) {
 
 std::size_t buffers_of(const TrajectoryOptions &options) { return std::max<std::size_t>(options.buffers, 2); }
 
-// Returns the number of bytes that the system can allocate without swapping, or the largest 64-bit number if the system
-// does not report this.
-std::uint64_t available_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::uint64_t kibibytes = 0;
-  for (std::string word; file >> word;)
-    if (word == "MemAvailable:" && file >> kibibytes) return kibibytes << 10;
-  return UINT64_MAX;
+// Returns the number that follows `word` in a file, or `otherwise` if there is no such number. If `word` is empty, the
+// file begins with the number.
+std::uint64_t number_in(const std::filesystem::path &path, const std::string &word, std::uint64_t otherwise) {
+  std::ifstream file(path);
+  std::uint64_t found = 0;
+  for (std::string one; word.empty() || file >> one;)
+    if (word.empty() || one == word) return file >> found ? found : otherwise;
+  return otherwise;
 }
 
-AlignedMemory memory_for(const StateLayout &layout, std::uint64_t states, std::size_t buffers) {
+// Returns the number of bytes that are free within the limits of a control group and of its parents, up to `root`.
+// Cached files do not count, because the kernel frees their memory when programs need memory.
+std::uint64_t free_within(std::filesystem::path group, const std::filesystem::path &root, const char *limit_name,
+                          const char *usage_name, const std::string &prefix) {
+  std::uint64_t free = UINT64_MAX;
+  for (;; group = group.parent_path()) {
+    const std::uint64_t limit = number_in(group / limit_name, "", UINT64_MAX);
+    const std::uint64_t used = number_in(group / usage_name, "", 0);
+    const std::uint64_t cached = number_in(group / "memory.stat", prefix + "inactive_file", 0) +
+                                 number_in(group / "memory.stat", prefix + "active_file", 0);
+    const std::uint64_t needed = used - std::min(used, cached);
+    free = std::min(free, limit - std::min(limit, needed));
+    if (group == root || !group.has_relative_path()) return free;
+  }
+}
+
+// Returns the number of bytes that this process can allocate without swapping: bytes that are free on the machine and
+// within the limits of the process's control groups (version 1 or 2). Returns a larger number if the system does not
+// report this.
+std::uint64_t available_bytes() {
+  const std::uint64_t kibibytes = number_in("/proc/meminfo", "MemAvailable:", UINT64_MAX >> 10);
+  std::uint64_t available = kibibytes << 10;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t begin = line.find(':') + 1, end = line.find(':', begin);  // 4:memory:/group or 0::/group
+    if (begin == 0 || end == std::string::npos) continue;
+    const std::string controllers = text_from(",", line.substr(begin, end - begin), ","), group = line.substr(end + 1);
+    const std::filesystem::path root = "/sys/fs/cgroup", memory_root = root / "memory";
+    if (controllers == ",,")
+      available = std::min(available, free_within(root.string() + group, root, "memory.max", "memory.current", ""));
+    else if (controllers.find(",memory,") != std::string::npos)
+      available = std::min(available, free_within(memory_root.string() + group, memory_root, "memory.limit_in_bytes",
+                                                  "memory.usage_in_bytes", "total_"));
+  }
+  return available;
+}
+
+// Checks that memory for `states` states and `buffers` buffers is free. Without this check, the system might allocate
+// more memory than it has, and kill the program later.
+void require_memory(const StateLayout &layout, std::uint64_t states, std::size_t buffers) {
   const std::size_t bytes = layout.buffer_bytes();
   if (buffers > SIZE_MAX / 4 / bytes || states > SIZE_MAX / 4 / bytes)
     throw InputError("cannot take memory for ", states, " states and ", buffers, " buffers");
   const std::uint64_t needed = (states + buffers) * bytes, available = available_bytes();
-  // without this check, the system might allocate more memory than it has, and kill the program later
   if (needed > available)
-    throw InputError("the states in memory and the buffers need ", needed, " bytes of memory, but ", available,
-                     " are free; give less memory");
-  return AlignedMemory((states + buffers) * bytes);
+    throw InputError(states > 0 ? "the states in memory and the buffers need " : "the buffers need ", needed,
+                     " bytes of memory, but ", available, " are free; give ", states > 0 ? "less memory or " : "",
+                     "fewer buffers");
 }
 
 }  // namespace
@@ -69,15 +108,21 @@ std::unique_ptr<Trajectory> Trajectory::create(const StateLayout &layout, std::u
                                                const std::vector<DirectoryLimit> &directories,
                                                const TrajectoryOptions &options) {
   open_empty_store(options.io, 1);  // if the backend does not work, throws InputError before a file is made
-  AlignedMemory memory =
-      memory_for(layout, std::min(states, memory_bytes / layout.buffer_bytes()), buffers_of(options));
+  const std::uint64_t in_memory = std::min(states, memory_bytes / layout.buffer_bytes());
+  const std::size_t buffers = buffers_of(options);
+  require_memory(layout, in_memory, buffers);
+  AlignedMemory memory(buffers * layout.buffer_bytes()), kept(in_memory * layout.buffer_bytes());
   Places places = Places::create(layout, states, memory_bytes, directories);
-  return std::unique_ptr<Trajectory>(new Trajectory(std::move(places), std::move(memory), options));
+  std::unique_ptr<Trajectory> made(new Trajectory(std::move(places), std::move(memory), options));
+  made->keep(std::move(kept));
+  return made;
 }
 
 std::unique_ptr<Trajectory> Trajectory::open(const std::string &path, const TrajectoryOptions &options) {
   Places places = Places::open(path);
-  AlignedMemory memory = memory_for(places.layout(), places.manifest().memory_states, buffers_of(options));
+  const std::size_t buffers = buffers_of(options);
+  require_memory(places.layout(), 0, buffers);
+  AlignedMemory memory(buffers * places.layout().buffer_bytes());
   return std::unique_ptr<Trajectory>(new Trajectory(std::move(places), std::move(memory), options));
 }
 
@@ -91,13 +136,10 @@ Trajectory::Trajectory(Places places, AlignedMemory memory, const TrajectoryOpti
       pieces_.push_back({field, begin, end, crc32c_factor(end - begin), 0});
     }
   const std::size_t count = buffers_of(options), bytes = layout().buffer_bytes();
-  const std::uint64_t kept = memory_states();
   // the first touch of a page is slow, so it happens here and not in a push
   std::memset(memory_.data(), 0, memory_.size());
-  for (std::size_t i = 0; i < kept; ++i) memory_states_.push_back(memory_.data() + i * bytes);
-  in_memory_.resize(kept);
   buffers_.resize(count);
-  for (std::size_t i = 0; i < count; ++i) buffers_[i].data = memory_.data() + (kept + i) * bytes;
+  for (std::size_t i = 0; i < count; ++i) buffers_[i].data = memory_.data() + i * bytes;
   sums_ = places_.manifest().sums;
   states_ = places_.manifest().committed();
   StoreOptions store_options;
@@ -130,7 +172,8 @@ std::uint64_t Trajectory::push(std::span<const std::byte *const> fields) {
     throw InputError("state ", state, " of ", path(),
                      " was popped, but its place is free only after the next commit; commit before the push");
   if (sums_.size() < (state + 1) * layout().count()) sums_.resize((state + 1) * layout().count());
-  if (state < memory_states()) {
+  if (state < memory_states() && !has_memory_) take_memory();
+  if (state < memory_states_.size()) {
     in_parallel(pieces_.size(), threads_, [&](std::uint64_t i) {
       const auto &[field, begin, end, factor, piece_sum] = pieces_[i];
       std::memcpy(memory_states_[state] + layout().offset(field) + begin, fields[field] + begin, end - begin);
@@ -253,6 +296,25 @@ void Trajectory::stop() {
 void Trajectory::wait(StateBuffer &buffer) {
   for (; buffer.first <= buffer.last && buffer.last != no_ticket; ++buffer.first) pump_->wait(buffer.first);
   buffer.first = buffer.last = no_ticket;
+}
+
+// Keeps the first states in this memory.
+void Trajectory::keep(AlignedMemory memory) {
+  kept_ = std::move(memory);
+  if (kept_.size() > 0) std::memset(kept_.data(), 0, kept_.size());  // as in the constructor
+  const std::size_t bytes = layout().buffer_bytes();
+  for (std::size_t begin = 0; begin < kept_.size(); begin += bytes) memory_states_.push_back(kept_.data() + begin);
+  in_memory_.resize(memory_states_.size());
+  has_memory_ = true;
+}
+
+// Allocates the memory for states of a trajectory that was opened. If too little memory is free, all states are written
+// to their files instead.
+void Trajectory::take_memory() {
+  const bool is_free = memory_states() <= available_bytes() / layout().buffer_bytes();
+  const std::uint64_t states = is_free || !is_durable() ? memory_states() : 0;
+  require_memory(layout(), states, 0);
+  keep(AlignedMemory(states * layout().buffer_bytes()));
 }
 
 // A popped state can have had the same number as the new state. Waits until the writes of the popped state are

@@ -9,6 +9,10 @@
 // place. A popped state must stay unchanged until the next pop. So the memory of the popped state becomes a buffer. A
 // free buffer then becomes the memory for the next state with the same number.
 //
+// A trajectory that is opened has no states in memory, because a commit writes all states to files. So the memory for
+// states is allocated by the first push that needs it. Committed states can therefore also be read on a machine with
+// less memory.
+//
 // A commit makes all pushed states durable. A program that was killed must find the states of its last commit again. So
 // committed states that are popped stay on storage until the next commit. Until the next commit, pushes to the places
 // of these states are refused. If a program never commits, no push is refused for this reason.
@@ -54,7 +58,8 @@ class Trajectory {
                                             const std::vector<DirectoryLimit> &directories,
                                             const TrajectoryOptions &options = {});
 
-  /// Opens a trajectory with the states of its last commit. Throws InputError, StorageError and CorruptionError.
+  /// Opens a trajectory with the states of its last commit. Allocates only the buffers. Throws InputError, StorageError
+  /// and CorruptionError.
   static std::unique_ptr<Trajectory> open(const std::string &path, const TrajectoryOptions &options = {});
 
   const StateLayout &layout() const { return places_.layout(); }
@@ -62,7 +67,7 @@ class Trajectory {
   std::uint64_t max_states() const { return places_.manifest().states; }
   std::uint64_t states() const;
   std::uint64_t committed() const;
-  /// the number of states that are kept in memory
+  /// the maximum number of states that are kept in memory
   std::uint64_t memory_states() const { return places_.manifest().memory_states; }
   /// Returns true if all states have files, so that commit() is possible.
   bool is_durable() const { return places_.manifest().all_have_files(); }
@@ -116,6 +121,8 @@ class Trajectory {
   Trajectory(Places places, AlignedMemory memory, const TrajectoryOptions &options);
 
   void require_open() const;
+  void keep(AlignedMemory memory);
+  void take_memory();
   bool is_in_memory(std::uint64_t state) const { return state < in_memory_.size() && in_memory_[state]; }
   void wait(StateBuffer &buffer);
   void wait_for_writes(std::uint64_t state);
@@ -140,7 +147,9 @@ class Trajectory {
   Places places_;
   const std::uint64_t threads_;  // the number of threads that copy a state or compute its checksum
   std::vector<Piece> pieces_;
-  AlignedMemory memory_;
+  AlignedMemory memory_;                    // the buffers
+  AlignedMemory kept_;                      // the states that are kept in memory
+  bool has_memory_ = false;                 // true if kept_ is allocated
   std::vector<std::byte *> memory_states_;  // the address of each state's memory; index: number of the state
   std::vector<bool> in_memory_;             // true if a state is now in its memory; index: number of the state
   std::vector<StateBuffer> buffers_;

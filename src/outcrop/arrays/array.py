@@ -12,6 +12,7 @@ target does not exist, and makes no file at the target. The files in the folder 
 from __future__ import annotations
 
 import os
+import threading
 import time
 import warnings
 from abc import abstractmethod
@@ -131,13 +132,15 @@ class Array(NumpyLike):
     An `Array` behaves like the NumPy array `values`. Values are committed by `step()` at the requested interval, by
     `flush()`, and by `close()`. The end of a `with` block calls `close()`. If the block ends with an exception, the
     values are not committed. If the array is deleted without `close()`, the values since the last commit are lost, and
-    Python shows a RuntimeWarning. No other thread may change the values during a commit.
+    Python shows a RuntimeWarning. Several threads may call `step()` and `flush()`: their commits are made one after the
+    other. No other thread may change the values during a commit.
     """
 
     def __init__(self, spec: ArraySpec, tier: Tier, storage: ArrayStorage) -> None:
         self._spec, self._tier, self._storage = spec, tier, storage
         self._steps, self._opened = storage.steps, storage.generation
         self._values: NDArray[Any] | None = None
+        self._lock = threading.RLock()  # held by each commit, and while the array is closed
         self._show()
 
     @property
@@ -186,13 +189,14 @@ class Array(NumpyLike):
     def step(self) -> Flush | None:
         """Count a step. Commit the values if a commit is due. Call this function after each step of the program. Raises
         StorageError."""
-        self._steps += 1
-        every = self._spec.commit_every
-        if every and self._steps % every == 0:
-            return self.flush()
-        if self.access == "read":
-            self.values.flags.writeable = False
-        return None
+        with self._lock:
+            self._steps += 1
+            every = self._spec.commit_every
+            if every and self._steps % every == 0:
+                return self.flush()
+            if self.access == "read":
+                self.values.flags.writeable = False
+            return None
 
     def flush(self) -> Flush:
         """Make the values durable now. If the array has commits, the method makes a commit. If the array is in a .npy
@@ -201,30 +205,34 @@ class Array(NumpyLike):
         After a flush, an array with access "read" refuses writes. Raises StorageError if a write fails. If a write
         fails, the last commit stays intact.
         """
-        _ = self.values  # raises InputError if the array is closed
-        begin = time.perf_counter()
-        written = self._storage.flush(self._steps)
-        seconds = time.perf_counter() - begin
-        self._show()
-        if self.access == "read":
-            self.values.flags.writeable = False
-        return Flush(written, seconds, self.generation)
+        with self._lock:
+            _ = self.values  # raises InputError if the array is closed
+            begin = time.perf_counter()
+            written = self._storage.flush(self._steps)
+            seconds = time.perf_counter() - begin
+            self._show()
+            if self.access == "read":
+                self.values.flags.writeable = False
+            return Flush(written, seconds, self.generation)
 
     def close(self) -> None:
-        """Commit the values if the array has commits, and release its storage. Views of the values stay valid."""
-        if self._values is None:
-            return
-        try:
-            if self._spec.is_committed:
-                self.flush()
-        finally:
-            self.abandon()
+        """Commit the values if the array has commits, and release its memory and its files. Views of the values stay
+        valid, and keep the memory of the values."""
+        with self._lock:
+            if self._values is None:
+                return
+            try:
+                if self._spec.is_committed:
+                    self.flush()
+            finally:
+                self.abandon()
 
     def abandon(self) -> None:
-        """Release the storage of the array without a commit."""
-        if self._values is not None:
-            self._values = None
-            self._storage.close()
+        """Release the memory and the files of the array without a commit."""
+        with self._lock:
+            if self._values is not None:
+                self._values = None
+                self._storage.close()
 
     def __del__(self) -> None:
         if getattr(self, "_values", None) is None:  # the array is already closed, or its constructor has failed

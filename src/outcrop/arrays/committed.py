@@ -155,6 +155,8 @@ class Committed(ArrayStorage):
         return written
 
     def close(self) -> None:
+        super().close()
+        vars(self).pop("_file", None)  # the constructor can fail before it opens this file
         held, self._held = self._held, -1
         if held >= 0:
             self._folder.release(held)

@@ -199,7 +199,7 @@ def place(
     with_shared = [_with_shared(demand, shared) for demand in demands]
     found = placement.assign(with_shared, free, seconds_per_step)
     if found is None:
-        raise InputError(no_room(demands, free))
+        raise InputError(no_room(arrays, demands, here, free))
     named = {tier.name: tier for tier in here}
     placed = []
     for number, (name, spec) in enumerate(arrays.items()):
@@ -399,15 +399,28 @@ def _objections(
             yield placement.takes_longer(one.place, "a step", longer / 1e9)
 
 
-def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
+def no_room(
+    arrays: Mapping[str, ArraySpec], demands: Sequence[Demand], tiers: Sequence[Tier], free_bytes: Mapping[str, int]
+) -> str:
     """Return the message for arrays that do not fit. The message names an array that fits on no tier, or says that the
     arrays do not fit together. The message also says how many bytes are free."""
     for demand in demands:
         if not any(placement.fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)
-            return f"{demand.name}: no room: {needs}; use another tier or a smaller array"
+            remedy = _remedy(demand.name, arrays[demand.name], tiers, free_bytes)
+            return f"{demand.name}: no room: {needs}; use {remedy}"
     free = ", ".join(f"{format_bytes(count)} of {place}" for place, count in free_bytes.items())
     return f"no room for {', '.join(one.name for one in demands)} together; free are {free}: use smaller arrays"
+
+
+def _remedy(name: str, spec: ArraySpec, tiers: Sequence[Tier], free_bytes: Mapping[str, int]) -> str:
+    """Return what the user can use instead of an array that fits on no tier."""
+    if spec.is_committed and spec.working == "tier" and any(tier.kind == "dram" for tier in tiers):
+        in_dram = demand_of(name, replace(spec, working="dram"), tiers)
+        if any(placement.fits([one], free_bytes) for one in in_dram.choices):
+            exists = spec.path is not None and os.path.lexists(spec.path)
+            return "oc.array(..., working='dram')" + (", or access='read'" if exists else "")
+    return "another tier or a smaller array"
 
 
 def _lacks(one: Choice, free_bytes: Mapping[str, int]) -> str:

@@ -113,9 +113,10 @@ class ArrayStorage(ABC):
         """The number of steps that were done before the last commit."""
         return 0
 
-    def close(self) -> None:  # noqa: B027 - most storages have nothing to release
-        """Release the locks, and close all files that are open. The bytes stay valid as long as an array refers to
-        them."""
+    def close(self) -> None:
+        """Release the memory and the locks, and close all files that are open. The bytes stay valid as long as an array
+        refers to them."""
+        self.bytes = np.empty(0, np.uint8)
 
     def values(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         count = math.prod(shape) * dtype.itemsize
@@ -192,6 +193,10 @@ class NpyFile(ArrayStorage):
         self.primitive = BY_WRITE_BACK if self._mapping.is_synchronous else "msync"
         if tier.kind == "tmpfs":
             self.primitive = BY_NOTHING
+
+    def close(self) -> None:
+        super().close()
+        del self._mapping
 
     def flush(self, steps: int) -> int:
         """Write all changed pages. The number of changed pages is unknown, so the result is the size of the array in

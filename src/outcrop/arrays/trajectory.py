@@ -37,13 +37,15 @@ class Trajectory:
     "complex64", "complex128", "int32" or "int64". `states` is the maximum number of states. Each state is either in
     memory or in a file. The first states are in memory (at most `memory` bytes, such as "2GiB"). The next states are in
     files in the directory `path`. All other states are in files in the directories `overflow`. `limit` is the maximum
-    number of bytes of files in `path`. `overflow` is a list of paths, or a mapping from paths to limits. Without a
-    limit, all free bytes may be used.
+    number of bytes of the files of states in `path`. `overflow` is a list of paths, or a mapping from paths to limits.
+    Without a limit, all free bytes may be used.
 
-    The constructor makes all files and allocates all memory, so that no push fails because a disk is full. In addition,
-    memory for `buffers` states is allocated. This memory holds the states that are being written or read. The
-    directories must be new or empty. Raises InputError if the memory and the directories have no room for `states`
-    states. The message says how many states fit in each place. Raises BudgetError if too little memory is free.
+    The constructor makes all files and allocates all memory, so that no push fails because a disk is full. It also
+    keeps room for commits. In addition, memory for `buffers` states is allocated. This memory holds the states that are
+    being written or read. The directories must be new or empty. If a process was killed while it made or removed a
+    trajectory in `path`, the constructor removes the files that are left. Raises InputError if the memory and the
+    directories have no room for `states` states. The message says how many states fit in each place. Raises BudgetError
+    if too little memory is free.
 
         with oc.Trajectory("history", {"u": (nz, ny, nx)}, "float32", states=1000, memory="2GiB") as history:
             for step in range(1000):
@@ -95,7 +97,9 @@ class Trajectory:
     def open(cls, path: Path, *, buffers: int = 3, io: str = "auto") -> Trajectory:
         """Open the trajectory in the directory `path` with the states of its last commit.
 
-        Raises InputError if the directory holds no trajectory, or if another process uses the directory. Raises
+        This method allocates only the memory for `buffers` states. The memory for states is allocated by the first push
+        that needs it. If too little memory is free then, all states are in files. Raises InputError if the directory
+        holds no trajectory, if another process uses the directory, or if too little memory is free. Raises
         CorruptionError if the manifest is damaged, and StorageError if a file cannot be read.
         """
         made = cls.__new__(cls)
@@ -130,7 +134,7 @@ class Trajectory:
 
     @property
     def memory_states(self) -> int:
-        """The number of states that are kept in memory and not in files."""
+        """The maximum number of states that are kept in memory and not in files."""
         return self._stack.memory_states
 
     @property
@@ -196,7 +200,8 @@ class Trajectory:
 
         After a crash, `open` finds the states of the last commit. States in memory are also written to files, and stay
         in memory. Raises InputError if the directories have no room for all states. Raises StorageError if a write
-        fails. After a StorageError, the last commit is still valid.
+        fails. After a StorageError, the last commit is still valid. If only the files for readers of Zarr cannot be
+        written, the commit is complete, and the next commit or `open` writes these files.
         """
         self._stack.commit()
 

@@ -58,8 +58,8 @@ typedef struct {
   const uint64_t *shape;
 } outcrop_trajectory_field;
 
-/* A new or empty directory, and the maximum number of bytes that the trajectory may use in it. The value 0 means all
-   free bytes. */
+/* A new or empty directory, and the maximum number of bytes that the files of states may use in it. The value 0 means
+   all free bytes. */
 typedef struct {
   const char *path;
   uint64_t limit_bytes;
@@ -69,13 +69,16 @@ typedef struct {
    are kept in the first directory, then in the second directory, and so on. This function allocates all memory and
    makes all files. Three buffers for transfers need the memory of three more states. The type of all cells is
    "float32", "float64", "complex64", "complex128", "int32" or "int64". Fails if the states do not fit. The error
-   message then gives the number of states that fit in memory and in each directory. */
+   message then gives the number of states that fit in memory and in each directory. If a process was killed while it
+   made or removed a trajectory in the first directory, this function removes the files that are left. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_create(const outcrop_trajectory_field *fields, size_t field_count,
                                                      const char *dtype, uint64_t states, uint64_t memory_bytes,
                                                      const outcrop_trajectory_directory *directories,
                                                      size_t directory_count, outcrop_trajectory **made);
 
-/* Opens the trajectory in the first directory, with the states of its last commit. */
+/* Opens the trajectory in the first directory, with the states of its last commit. This function allocates the three
+   buffers, but no memory for states. The first push that needs memory for states allocates it. If too little memory is
+   free then, all states are kept in the directories. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_open(const char *path, outcrop_trajectory **opened);
 
 /* Returns the number of states that were pushed and not popped. */
