@@ -72,6 +72,17 @@ TEST_F(MappingTest, PiecesShowWhereTheyWerePlaced) {
   EXPECT_EQ(shuffled.data()[2 * page], std::byte{2});
 }
 
+// Checks an offset that no page of the file has, as it occurs on systems with larger pages.
+TEST_F(MappingTest, APieceThatCannotBeMappedIsCopied) {
+  File::create(path("a"), 2 * page);
+  const File file = File::open(path("a"), true, false);
+  const Mapping whole(file);
+  for (std::size_t i = 0; i < 2 * page; ++i) whole.data()[i] = static_cast<std::byte>(i % 251);
+  Mapping copied = Mapping::reserve(page);
+  copied.place(0, file, page - 100, 200);
+  EXPECT_TRUE(std::equal(copied.data(), copied.data() + 200, whole.data() + page - 100));
+}
+
 TEST_F(MappingTest, ScratchHasRoomAndNoName) {
   const Mapping mapping(File::unnamed(folder(), 3 * page + 1));
   EXPECT_EQ(mapping.size(), 3 * page + 1);

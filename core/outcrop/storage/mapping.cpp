@@ -1,6 +1,7 @@
 #include "outcrop/storage/mapping.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +19,13 @@
 #include "outcrop/base/threads.hpp"
 
 namespace outcrop {
+
+namespace {
+
+// The size of a page of the system, which can be larger than AlignedMemory::page_bytes.
+std::size_t system_page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
+}  // namespace
 
 Mapping::Mapping(const File &file, bool tries_sync) : path_(file.path()), writable_(file.writable()) {
   const std::size_t size = file.size();
@@ -47,8 +55,17 @@ Mapping Mapping::reserve(std::size_t size) {
 
 void Mapping::place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length) {
   const auto begin = static_cast<off_t>(file.begin() + offset);
-  if (mmap(data() + at, length, PROT_READ, MAP_SHARED | MAP_FIXED, file.buffered_descriptor(), begin) == MAP_FAILED)
-    throw StorageError("map", file.path(), offset, length, errno);
+  if (static_cast<std::size_t>(begin) % system_page_bytes() == 0) {
+    if (mmap(data() + at, length, PROT_READ, MAP_SHARED | MAP_FIXED, file.buffered_descriptor(), begin) == MAP_FAILED)
+      throw StorageError("map", file.path(), offset, length, errno);
+    return;
+  }
+  // Systems with pages of 64 KiB cannot map this place of the file, so the bytes are copied.
+  constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+  if (mmap(data() + at, length, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+    throw StorageError("map", "memory", 0, length, errno);
+  file.read(offset, data() + at, length);
+  mprotect(data() + at, length, PROT_READ);
 }
 
 void Mapping::flush(std::size_t begin, std::size_t length) const {
@@ -58,7 +75,7 @@ void Mapping::flush(std::size_t begin, std::size_t length) const {
     write_back_fence();
     return;
   }
-  const std::size_t into_page = begin % AlignedMemory::page_bytes;
+  const std::size_t into_page = begin % system_page_bytes();
   if (msync(data() + begin - into_page, length + into_page, MS_SYNC) != 0)
     throw StorageError("flush", path_, begin, length, errno);
 }

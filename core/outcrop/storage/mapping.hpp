@@ -31,8 +31,9 @@ class Mapping {
   static Mapping reserve(std::size_t size);
 
   /// Maps a part of the file for reading. The part has `length` bytes, begins at byte `offset` of the file, and is
-  /// mapped to byte `at` of this mapping. `length`, `offset` and `at` must be multiples of the page size. There is one
-  /// exception: if the bytes end at the end of the file, `length` can be any number. Throws StorageError.
+  /// mapped to byte `at` of this mapping. `length` and `at` must be multiples of the page size. There is one exception:
+  /// if the bytes end at the end of the file, `length` can be any number. If no page of the file begins at `offset`,
+  /// the bytes are copied into memory. Throws StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
   std::byte *data() const { return data_.get(); }

@@ -125,13 +125,14 @@ constexpr std::array backends{
 };
 
 // Returns the reason why a backend does not work here. The result is empty if the backend works. The function makes a
-// test transfer, because some sandboxes allow the set-up of a backend but forbid its transfers.
+// test transfer, because some sandboxes allow the set-up of a backend but forbid its transfers. The test store has the
+// usual depth, because systems limit the memory of deep queues.
 std::string reason_against(const Backend &backend) {
   constexpr std::size_t length = 4096;
   try {
     std::vector<File> files;
     files.push_back(File::anonymous("probe", length));
-    const std::unique_ptr<Store> store = backend.make(std::move(files), 4);
+    const std::unique_ptr<Store> store = backend.make(std::move(files), StoreOptions{}.depth);
     const AlignedMemory memory(2 * length);
     std::memset(memory.data(), 0x5A, length);
     store->write(0, 0, memory.data(), length);
