@@ -121,7 +121,7 @@ def _read_bytes(file: FileBeneath, offset: int, count: int) -> bytes:
 def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
     """Make the code of runs use the simulated system calls inside this context."""
     core = SimpleNamespace(**{**vars(_core), "Store": SimulatedStore})
-    system_calls = SimpleNamespace(close=system.close, fstat=system.fstat)
+    system_calls = SimpleNamespace(close=system.close, fstat=system.fstat, O_RDWR=os.O_RDWR)
     with contextlib.ExitStack() as stack:
         for owner, name, value in [
             (durable, "SYSTEM", system),

@@ -252,6 +252,8 @@ class State:
         try:
             if self._lock_depth == 1:
                 self.refresh()
+                if held is None and not shared and not self.has_values:
+                    self._storage.flush_names(self.manifest)
                 if self.has_values and not shared and check:
                     self._storage.check(self.manifest)
                     self._storage.tidy(self.manifest)

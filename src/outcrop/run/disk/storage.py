@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import cycle
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TypeAlias
 
-from outcrop.durable import Directory
+from outcrop.durable import Directory, flush_parents
 from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.paths import refuse_url
 from outcrop.run.disk.acquisition_files import check_sizes, has_freed_history, remove_freed_history
@@ -101,6 +101,10 @@ class RunStorage(ABC):
     @abstractmethod
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
         """Return a context manager that yields temporary space, or raises StorageError if there is no room."""
+
+    def flush_names(self, manifest: Manifest) -> None:
+        """Make the names of all files and directories of a run without values durable. The process that has created
+        them was possibly killed before it did this. Raises StorageError."""
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
@@ -204,6 +208,12 @@ class RunFolder(RunStorage):
                 self._directory.remove(name)
         return scratch_in(self._directory, count)
 
+    def flush_names(self, manifest: Manifest) -> None:
+        with os_errors_as(StorageError, f"{self.path} cannot be made durable", names_file=True):
+            for place in (self._directory, *self._further(manifest)):
+                place.flush_all()
+                flush_parents(place.path)
+
     def tidy(self, manifest: Manifest) -> None:
         lost = list(self._unusable(manifest, is_spare=True))
         for shard, place, name, text in lost:
@@ -212,6 +222,8 @@ class RunFolder(RunStorage):
                     raise StorageError(text)
                 place.remove(name)
                 make_shard(place, manifest.layout, shard, name)
+                for folder in PurePath(name).parents:  # the name must be durable before values are committed
+                    place.flush(str(folder) if folder.name else "")
         if lost:
             self._link_shards(manifest)
         show_snapshots(self._directory, manifest)

@@ -37,6 +37,7 @@ def find_damage(state: State) -> Findings:
     file cannot be read."""
     _require_values(state)
     with state.locked(shared=True):  # no other process may overwrite planes that are being tested
+        _require_values(state)  # another process may have begun to replace the run
         layout, shards = state.layout, state.lost_shards()
         records = lost_records(state.records, state.manifest) if state.manifest.taps else {}
         damage, checked = [*shards.values(), *records.values()], 0
@@ -56,6 +57,7 @@ def repair(state: State) -> list[str]:
     wrong. Raises the errors of `find_damage`."""
     _require_values(state)
     with state.locked(check=False):
+        _require_values(state)
         done = [f"{line}: mended" for line in state.untidy()]
         manifest, sums = state.manifest, dict(state.manifest.sums)
         for name in manifest.own_taps.records(manifest.step):
