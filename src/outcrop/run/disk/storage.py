@@ -102,7 +102,7 @@ class RunStorage(ABC):
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
         """Return a context manager that yields temporary space, or raises StorageError if there is no room."""
 
-    def flush_names(self, manifest: Manifest) -> None:
+    def flush_names(self, manifest: Manifest) -> None:  # noqa: B027  devices have no names
         """Make the names of all files and directories of a run without values durable. The process that has created
         them was possibly killed before it did this. Raises StorageError."""
 
