@@ -307,7 +307,8 @@ std::shared_ptr<Step> begin(Opened &opened, std::span<const std::span<Byte>> mem
   meet_staged(opened, write, base);
   Task task = task_of(opened, write ? Task::write : Task::read, memory, base, problem);
   if (write) ++opened.steps;
-  if (write && opened.options.node_files) opened.index.add_step(base);
+  // The object `opened` exists until the operation has ended (Opened::end()).
+  if (write && opened.options.node_files) task.succeeded = [&opened, base] { opened.index.add_step(base); };
   const auto step = std::make_shared<Step>(*opened.engine, std::move(task));
   opened.engine->begin(step, beside);
   return step;
