@@ -20,6 +20,8 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -283,7 +285,8 @@ class MpiMessages {
 // --- collective calls ----------------------------------------------------------------------------------------------
 
 /// Gathers data of all ranks, and makes ranks wait at barriers. This class has its own communicator. So MPI cannot
-/// confuse the messages of this class with other messages.
+/// confuse the messages of this class with other messages. This class gives MPI only its own memory: MPI cannot cancel a
+/// collective call, so it may write into the memory of a call that has failed because of the time limit.
 class MpiCollectives {
  public:
   /// The caller owns the communicator, and frees it. While a function of this class waits, it calls `meanwhile`
@@ -301,32 +304,34 @@ class MpiCollectives {
 
   void gather_all(const void *mine, std::size_t bytes, void *all) {
     const std::size_t ranks = static_cast<std::size_t>(size_);
-    if (bytes > chunk_bytes_ / ranks) {
-      const std::vector<std::uint64_t> sizes(ranks, bytes);
-      return gather_by_messages(static_cast<const std::byte *>(mine), sizes, static_cast<std::byte *>(all));
-    }
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int count = static_cast<int>(bytes);
-    check(MPI_Iallgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, communicator_, &request), "gathering");
-    finish(request, "gathering");
+    with_own_memory(mine, bytes, all, bytes * ranks, [&](Memory &memory) {
+      if (bytes > chunk_bytes_ / ranks) return gather_by_messages(memory, std::vector<std::uint64_t>(ranks, bytes));
+      MPI_Request request = MPI_REQUEST_NULL;
+      const int count = static_cast<int>(bytes);
+      check(MPI_Iallgather(memory.mine.data(), count, MPI_BYTE, memory.all.data(), count, MPI_BYTE, communicator_,
+                           &request),
+            "gathering");
+      finish(request, "gathering");
+    });
   }
 
   void gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all) {
     const std::span<const std::uint64_t> each(sizes, static_cast<std::size_t>(size_));
-    std::vector<int> counts, begins;
-    std::uint64_t sum = 0;
-    for (const std::uint64_t size : each) {
-      if (size > chunk_bytes_ - sum)
-        return gather_by_messages(static_cast<const std::byte *>(mine), each, static_cast<std::byte *>(all));
-      counts.push_back(static_cast<int>(size));
-      begins.push_back(static_cast<int>(sum));
-      sum += size;
-    }
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallgatherv(mine, counts[static_cast<std::size_t>(rank_)], MPI_BYTE, all, counts.data(), begins.data(),
-                          MPI_BYTE, communicator_, &request),
-          "gathering");
-    finish(request, "gathering");
+    const std::uint64_t own = each[static_cast<std::size_t>(rank_)];
+    with_own_memory(mine, own, all, std::accumulate(each.begin(), each.end(), std::uint64_t{0}), [&](Memory &memory) {
+      std::uint64_t sum = 0;
+      for (const std::uint64_t size : each) {
+        if (size > chunk_bytes_ - sum) return gather_by_messages(memory, each);
+        memory.counts.push_back(static_cast<int>(size));
+        memory.begins.push_back(static_cast<int>(sum));
+        sum += size;
+      }
+      MPI_Request request = MPI_REQUEST_NULL;
+      check(MPI_Iallgatherv(memory.mine.data(), static_cast<int>(own), MPI_BYTE, memory.all.data(),
+                            memory.counts.data(), memory.begins.data(), MPI_BYTE, communicator_, &request),
+            "gathering");
+      finish(request, "gathering");
+    });
   }
 
   void barrier() {
@@ -339,6 +344,29 @@ class MpiCollectives {
   bool abandon() noexcept { return rounds_.abandon(); }
 
  private:
+  /// The memory of one call: the bytes of this rank, the bytes of all ranks, and the sizes and places of their parts.
+  struct Memory {
+    std::vector<std::byte> mine, all;
+    std::vector<int> counts, begins;
+  };
+
+  // Calls gather(memory), and copies the gathered bytes to `all`. After a failure, the memory is never freed.
+  template <typename Gather>
+  static void with_own_memory(const void *mine, std::uint64_t bytes, void *all, std::uint64_t all_bytes,
+                              Gather &&gather) {
+    auto memory = std::make_unique<Memory>();
+    const auto *begin = static_cast<const std::byte *>(mine);
+    memory->mine.assign(begin, begin + bytes);
+    memory->all.resize(all_bytes);
+    try {
+      gather(*memory);
+    } catch (const std::exception &) {
+      static_cast<void>(memory.release());
+      throw;
+    }
+    if (all_bytes > 0) std::memcpy(all, memory->all.data(), all_bytes);
+  }
+
   void finish(MPI_Request collective, const char *doing) {
     Backoff backoff(policy_);
     for (int done = 0;;) {
@@ -351,15 +379,16 @@ class MpiCollectives {
 
   // Gathers data that are too long for one collective call. In step k, rank r sends to rank r + k, and receives from
   // rank r - k (modulo the number of ranks).
-  void gather_by_messages(const std::byte *mine, std::span<const std::uint64_t> sizes, std::byte *all) {
+  void gather_by_messages(Memory &memory, std::span<const std::uint64_t> sizes) {
     const std::size_t ranks = sizes.size(), own = static_cast<std::size_t>(rank_);
     std::vector<std::uint64_t> begins(ranks, 0);
     for (std::size_t i = 1; i < ranks; ++i) begins[i] = begins[i - 1] + sizes[i - 1];
-    if (sizes[own] > 0) std::memcpy(all + begins[own], mine, sizes[own]);
+    std::ranges::copy(memory.mine, memory.all.data() + begins[own]);
     for (std::size_t k = 1; k < ranks; ++k) {
       const std::size_t to = (own + k) % ranks, from = (own + ranks - k) % ranks;
-      outcrop_request both[2] = {rounds_.receive(all + begins[from], sizes[from], static_cast<int>(from), 0),
-                                 rounds_.send(mine, sizes[own], static_cast<int>(to), 0)};
+      outcrop_request both[2] = {
+          rounds_.receive(memory.all.data() + begins[from], sizes[from], static_cast<int>(from), 0),
+          rounds_.send(memory.mine.data(), sizes[own], static_cast<int>(to), 0)};
       for (Backoff backoff(policy_); !rounds_.advance(both);) {
         meanwhile_();
         backoff.pause([&] { return "gathering from rank " + std::to_string(from); });
