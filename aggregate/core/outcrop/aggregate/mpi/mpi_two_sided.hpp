@@ -11,9 +11,14 @@
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -82,10 +87,31 @@ class Communicator {
 
 // --- waiting -------------------------------------------------------------------------------------------------------
 
+/// A rank of this node, with the number of its process.
+struct Neighbour {
+  int rank = 0, process = 0;
+};
+
+/// Returns true if a process of this node has ended. (Class ProcessWatch of node.hpp keeps a handle of each process. This
+/// function needs no handles between its calls, and no other files of the project.)
+inline bool has_ended(int process) {
+#ifdef SYS_pidfd_open
+  if (const long handle = syscall(SYS_pidfd_open, process, 0); handle >= 0) {
+    pollfd state{static_cast<int>(handle), POLLIN, 0};  // POLLIN means that the process has ended
+    const bool ended = poll(&state, 1, 0) == 1;
+    close(static_cast<int>(handle));
+    return ended;
+  }
+#endif
+  return kill(process, 0) != 0 && errno == ESRCH;
+}
+
 /// The data that determine how calls of a transport wait for other ranks.
 struct WaitPolicy {
   bool crowded = false;                  ///< true if this node has at least as many ranks as cores
   const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; 0 means no limit
+  /// the other ranks of this node whose processes this process can see; a waiting call fails if one of them has ended
+  const std::vector<Neighbour> *neighbours = nullptr;
 };
 
 /// Pauses between two tests of an operation. The first pauses end immediately. In later pauses, the thread gives its
@@ -93,7 +119,9 @@ struct WaitPolicy {
 class Backoff {
  public:
   explicit Backoff(const WaitPolicy &policy)
-      : tests_(policy.crowded ? 8 : 2000), seconds_most_(policy.seconds_most ? *policy.seconds_most : 0) {}
+      : tests_(policy.crowded ? 8 : 2000),
+        seconds_most_(policy.seconds_most ? *policy.seconds_most : 0),
+        neighbours_(policy.neighbours) {}
 
   void pause() {
     ++tested_;
@@ -104,15 +132,19 @@ class Backoff {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 
-  /// Makes one pause. Throws an error if the caller has waited longer than the policy's limit. The error contains the
-  /// text that doing() returns.
+  /// Makes one pause. Throws an error if the caller has waited longer than the policy's limit, or if a process of this
+  /// node has ended. The error contains the text that doing() returns.
   template <typename Text>
   void pause(const Text &doing) {
     pause();
-    if (seconds_most_ == 0 || tested_ <= tests_) return;
+    if (tested_ <= tests_) return;
     const Clock::time_point now = Clock::now();
-    if (tested_ == tests_ + 1) begun_ = now;
-    if (std::chrono::duration<double>(now - begun_).count() > seconds_most_) throw std::runtime_error(doing() + late());
+    if (tested_ == tests_ + 1) begun_ = checked_ = now;
+    if (seconds_most_ != 0 && std::chrono::duration<double>(now - begun_).count() > seconds_most_)
+      throw std::runtime_error(doing() + late());
+    if (neighbours_ == nullptr || now - checked_ < std::chrono::milliseconds(250)) return;
+    checked_ = now;
+    check_neighbours(doing);
   }
 
  private:
@@ -126,10 +158,23 @@ class Backoff {
     return text;
   }
 
+  // Throws an error if the previous check has also found that a process has ended. The last messages of a process can
+  // arrive after its end, so the caller gets some time to receive them.
+  template <typename Text>
+  void check_neighbours(const Text &doing) {
+    const auto ended = std::ranges::find_if(*neighbours_, has_ended, &Neighbour::process);
+    if (ended == neighbours_->end()) return;
+    if (std::exchange(ended_before_, true))
+      throw std::runtime_error(doing() + ": rank " + std::to_string(ended->rank) +
+                               " has ended before its work was complete");
+  }
+
   int tests_;
   double seconds_most_;
+  const std::vector<Neighbour> *neighbours_;
   int tested_ = 0;
-  Clock::time_point begun_;
+  bool ended_before_ = false;
+  Clock::time_point begun_, checked_;
 };
 
 /// Returns the time until which a caller waits for transfers that are under way after a failure.
