@@ -314,6 +314,23 @@ TEST(AggregateFull, AFullFileSystemIsToldToAll) {
   expect_all_alike(texts, {"write by rank ", full, "No space left"});
 }
 
+// The lists of stages and the index of node files have a maximum size. If a step has too many contiguous runs for them,
+// no file must be made.
+TEST(AggregateLists, TooManyRunsAreRefusedBeforeAFileIsMade) {
+  const Folder folder;
+  const FileOptions staged{.stage_folder = folder.file("stage")}, node_files{.node_files = true};
+  for (const FileOptions &options : {staged, node_files}) {
+    ThreadRanks ranks(1);
+    const std::vector<std::string> texts = told<InputError>(ranks, 1, [&](int, outcrop_transport &transport) {
+      const Plan plan = Plan::make(transport, {{{strided(0, 4'000'000, 1, 2)}}});
+      File::create(plan, folder.file("runs"), options);
+    });
+    expect_all_alike(texts, {"4000000 contiguous r", "declare longer contiguous extents"});
+    for (const char *name : {"runs", "runs.index", "runs.node-0"})
+      EXPECT_FALSE(std::filesystem::exists(folder.file(name))) << name;
+  }
+}
+
 TEST(AggregateNeighbours, ADeadProcessIsNoticed) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);

@@ -216,8 +216,11 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
   const OpenMode mine{opened->is_staged(), options.node_files, has_ample_room(bytes_of_node(engine))};
   opened->ample_room = agree_on_open_mode(engine.link, mine).ample_room;
   settle_stages(*opened, create);
+  if (options.node_files && create) {
+    opened->index = make_index(*opened);
+    check_ranges(opened->index.ranges.size());  // the index is the same on all ranks
+  }
   if (create) create_files(*opened);
-  if (options.node_files && create) opened->index = make_index(*opened);
   on_ranks(engine, Failure::open, true, [&] {
     if (options.node_files && !create) opened->index = read_index(path);
     for (const std::unique_ptr<Aggregator> &each : engine.aggregators)

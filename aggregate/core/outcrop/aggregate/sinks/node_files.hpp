@@ -44,6 +44,9 @@ struct NodeIndex {
   std::uint64_t end() const;
 };
 
+/// Throws InputError if an index with so many ranges could be longer than a listing.
+void check_ranges(std::size_t ranges);
+
 std::string to_text(const NodeIndex &index);
 /// Parses the index in `text`, which is the content of file `path`. Throws CorruptionError if the index is incomplete.
 NodeIndex node_index_of(const std::string &text, const std::string &path);

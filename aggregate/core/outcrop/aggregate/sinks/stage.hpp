@@ -257,8 +257,8 @@ std::string stage_of_file(const std::string &stage_folder, const std::string &fi
 /// another rank is still recovering the folder after `seconds`. Throws StorageError.
 std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds);
 
-/// Throws InputError if one step needs more room than this writer has in the stage. `room_bytes` is the size of this
-/// room in bytes; 0 means no limit.
+/// Throws InputError if one step needs more room than this writer has in the stage, or if it has more contiguous runs
+/// than a list can have. `room_bytes` is the size of this room in bytes; 0 means no limit.
 void check_room(std::uint64_t room_bytes, const RunTotals &step);
 
 }  // namespace outcrop::aggregate

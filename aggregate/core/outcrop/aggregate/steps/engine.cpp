@@ -110,6 +110,7 @@ RunTotals DomainWork::totals() {
   for (std::size_t round = 0; round < rounds_.count(); ++round)
     for (const BufferedRange &run : runs(round)) {
       totals.bytes += run.file.bytes();
+      ++totals.runs;
       if (run.file.bytes() >= AlignedMemory::page_bytes) ++totals.long_runs;
     }
   return totals;
