@@ -110,7 +110,7 @@ void Stage::begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs) {
     evict(lock, file_bytes);
   }
   file_ = folder_->open(data, true, true);
-  begun_ = {{spec_.target, step, spec_.writer, {}}, file_bytes, false};
+  begun_ = {{spec_.target, step, spec_.writer, {}, spec_.identity}, file_bytes, false};
   used_bytes_ += file_bytes;
 }
 
@@ -281,10 +281,11 @@ std::string stage_of_file(const std::string &stage_folder, const std::string &fi
   return stage_folder + "/" + std::filesystem::path(whole).filename().string() + "-" + std::string(digits.begin(), end);
 }
 
-std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard,
-                                      double seconds) {
+std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds,
+                                      const std::string &identity) {
   std::vector<std::string> notes;
-  const Recovery found = discard ? discard_stage(folder, seconds) : recover_stage(folder, file, seconds);
+  const Recovery found =
+      discard ? discard_stage(folder, seconds) : recover_stage(folder, file, seconds, Files::system(), identity);
   if (!found.busy.empty())
     throw InputError(folder + " is in use by another process as aggregator " + std::to_string(found.busy.front()) +
                      "; wait for it or stop it");
