@@ -92,8 +92,8 @@ struct Neighbour {
   int rank = 0, process = 0;
 };
 
-/// Returns true if a process of this node has ended. (Class ProcessWatch of node.hpp keeps a handle of each process. This
-/// function needs no handles between its calls, and no other files of the project.)
+/// Returns true if a process of this node has ended. (Class ProcessWatch of node.hpp keeps a handle of each process.
+/// This function needs no handles between its calls, and no other files of the project.)
 inline bool has_ended(int process) {
 #ifdef SYS_pidfd_open
   if (const long handle = syscall(SYS_pidfd_open, process, 0); handle >= 0) {
@@ -330,8 +330,8 @@ class MpiMessages {
 // --- collective calls ----------------------------------------------------------------------------------------------
 
 /// Gathers data of all ranks, and makes ranks wait at barriers. This class has its own communicator. So MPI cannot
-/// confuse the messages of this class with other messages. This class gives MPI only its own memory: MPI cannot cancel a
-/// collective call, so it may write into the memory of a call that has failed because of the time limit.
+/// confuse the messages of this class with other messages. This class gives MPI only its own memory: MPI cannot cancel
+/// a collective call, so it may write into the memory of a call that has failed because of the time limit.
 class MpiCollectives {
  public:
   /// The caller owns the communicator, and frees it. While a function of this class waits, it calls `meanwhile`

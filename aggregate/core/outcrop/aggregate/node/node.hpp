@@ -208,8 +208,9 @@ class Outcome {
 
   /// Records a failure of this rank. Only the first failure on a node is kept.
   void record(const Failure &failure);
-  /// A rank or a message with bytes in buffers of this node has no valid data. The caller must call this function before
-  /// it decrements `pending` of a round. So the aggregators and relays of this node know that the round is not valid.
+  /// A rank or a message with bytes in buffers of this node has no valid data. The caller must call this function
+  /// before it decrements `pending` of a round. So the aggregators and relays of this node know that the round is not
+  /// valid.
   void mark_incomplete();
   bool is_incomplete() const;
   /// Each aggregator of this node calls this function when it has written its part. `writers` is the number of these

@@ -65,8 +65,8 @@ class Sink {
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-/// A random text that File::create() stores with a file, in an extended attribute. A stage names it, so that a step of an
-/// earlier file with the same path is not drained into the file. The text is empty if the file has no identity: if
+/// A random text that File::create() stores with a file, in an extended attribute. A stage names it, so that a step of
+/// an earlier file with the same path is not drained into the file. The text is empty if the file has no identity: if
 /// another program has made it, or if its file system has no extended attributes.
 using FileIdentity = std::array<char, 33>;
 
@@ -87,8 +87,8 @@ struct OpenMode {
 bool has_ample_room(std::uint64_t node_bytes);
 
 /// All ranks must call this function. Returns the common mode of all ranks. In the result, `ample_room` is true only if
-/// it is true on all ranks, and `identity` is the value of rank 0. Throws InputError if one of the other members differs
-/// between ranks.
+/// it is true on all ranks, and `identity` is the value of rank 0. Throws InputError if one of the other members
+/// differs between ranks.
 OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 
 // --- the shared file -----------------------------------------------------------------------------------------------

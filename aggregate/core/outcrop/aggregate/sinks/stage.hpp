@@ -123,9 +123,10 @@ struct Recovery {
 /// Drains the steps of dead writers in `folder` into `target`, in the order of steps. Removes lost steps and
 /// unnecessary files. If the drain of a step fails, the later steps of its writer are not drained, because they may
 /// have newer bytes for the same places of `target`. The drain of a step also fails if the list of the step names
-/// another file than `target`, or if the list has another identity than `identity` and both are not empty. If the folder does not exist, the result is empty. If another caller is recovering the
-/// folder, this function waits until the other caller has finished. Throws StorageError if the folder cannot be read.
-/// Throws InputError if the folder belongs to another user, or if the other caller has not finished after `seconds`.
+/// another file than `target`, or if the list has another identity than `identity` and both are not empty. If the
+/// folder does not exist, the result is empty. If another caller is recovering the folder, this function waits until
+/// the other caller has finished. Throws StorageError if the folder cannot be read. Throws InputError if the folder
+/// belongs to another user, or if the other caller has not finished after `seconds`.
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,
                        Files &files = Files::system(), const std::string &identity = {});
 
@@ -254,9 +255,10 @@ class StagedFile final : public Sink {
 std::string stage_of_file(const std::string &stage_folder, const std::string &file);
 
 /// An earlier program may have left steps of `file` in `folder`. If `discard` is true, this function discards these
-/// steps. Otherwise it drains the steps into `file`, which has the identity `identity`. One rank of each node calls this function before the node uses the
-/// stage. Returns one line about each step. Throws InputError if a step cannot be drained, if a writer is alive, or if
-/// another rank is still recovering the folder after `seconds`. Throws StorageError.
+/// steps. Otherwise it drains the steps into `file`, which has the identity `identity`. One rank of each node calls
+/// this function before the node uses the stage. Returns one line about each step. Throws InputError if a step cannot
+/// be drained, if a writer is alive, or if another rank is still recovering the folder after `seconds`. Throws
+/// StorageError.
 std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds,
                                       const std::string &identity);
 

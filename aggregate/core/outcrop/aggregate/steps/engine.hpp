@@ -10,8 +10,9 @@
 //
 // The thread of an aggregator never calls the transport, so the thread level MPI_THREAD_FUNNELED is sufficient. After
 // storage has failed, an aggregator still opens all rounds, so that no rank waits forever. But it ignores the bytes of
-// these rounds. The outcome of the operation reports the failure to all ranks. An aggregator does the same if a rank has
-// no valid data for a write: it writes no round after it has learned this, and no round in which this rank has bytes.
+// these rounds. The outcome of the operation reports the failure to all ranks. An aggregator does the same if a rank
+// has no valid data for a write: it writes no round after it has learned this, and no round in which this rank has
+// bytes.
 #pragma once
 
 #include <condition_variable>
