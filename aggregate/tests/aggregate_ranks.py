@@ -209,6 +209,33 @@ def killed(folder: Path, whom: str) -> None:
     os._exit(3)  # MPI_Finalize does not work after a rank has been killed
 
 
+def killed_in(folder: Path, call: str) -> None:
+    """Kill the last rank in one of the calls `declare`, `create` and `open`. Each other rank gets an error, and writes
+    this error to a file.
+    """
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    victim = SIZE - 1
+
+    def reach(name: str) -> None:
+        if victim == RANK and call == name:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    gather = Ranks.gather
+    Ranks.gather = lambda self, value: reach("declare") or gather(self, value)  # type: ignore[method-assign]
+    try:
+        plan = agg.declare(WORLD, [agg.contiguous(RANK << 12, 1 << 12)], target=folder)
+        reach("create")
+        with agg.create(folder / "file", plan):
+            reach("open")
+            agg.open(folder / "file", plan)
+    except CommunicationError as error:
+        (folder / f"told-{RANK}").write_text(f"{victim} {error}")
+    # When one rank ends, mpirun can end the other ranks. So wait until all other ranks have written their error.
+    while len(list(folder.glob("told-*"))) < SIZE - 1:
+        time.sleep(0.05)
+    os._exit(3)  # MPI_Finalize does not work after a rank has been killed
+
+
 def stuck(folder: Path, whom: str, how: str) -> None:
     """Stop one rank or let it sleep, so that its process stays alive. Each other rank gets an error, writes this error
     to a file, and then ends.
@@ -248,6 +275,8 @@ if __name__ == "__main__":
                 patterns(folder, number)
     elif what == "killed":
         killed(folder, sys.argv[3])
+    elif what == "killed_in":
+        killed_in(folder, sys.argv[3])
     elif what == "stuck":
         stuck(folder, *sys.argv[3:])
     else:

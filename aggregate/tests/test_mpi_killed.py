@@ -17,10 +17,12 @@ RANKS, NBYTES, PIECES = 4, 4096, 256
 SECONDS_MOST = 60.0
 
 
-def kill_one(folder: Path, whom: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def kill_one(
+    folder: Path, whom: str, what: str = "killed", **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run the ranks until one of them has been killed. If a rank hangs, a timeout makes the test fail."""
     done = mpirun(
-        RANKS, sys.executable, str(PROGRAM), "killed", str(folder), whom, environment=environment, seconds=SECONDS_MOST
+        RANKS, sys.executable, str(PROGRAM), what, str(folder), whom, environment=environment, seconds=SECONDS_MOST
     )
     assert done.returncode != 0, "a rank was killed"
     return done
@@ -79,9 +81,26 @@ def test_ranks_notice_by_themselves_who_has_been_killed(
     """
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom)
-    told = [path.read_text().split(maxsplit=1) for path in tmp_path.glob("told-*")]
-    assert all(f"rank {victim} has ended" in text for victim, text in told), told
+    all_know_who_has_ended(tmp_path)
     first_step_is_whole(tmp_path)
+
+
+@pytest.mark.parametrize("call", ["declare", "create", "open"])
+def test_a_rank_that_is_killed_before_the_first_step_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Kill a rank in a call that makes a plan or opens a file. Check that all other ranks, which are on the same node,
+    get an error that names the killed rank.
+    """
+    launcher_that_leaves_ranks(monkeypatch)
+    kill_one(tmp_path, call, "killed_in")
+    all_know_who_has_ended(tmp_path)
+
+
+def all_know_who_has_ended(folder: Path) -> None:
+    """Check that the error of each rank names the killed rank."""
+    told = [path.read_text().split(maxsplit=1) for path in folder.glob("told-*")]
+    assert all(f"rank {victim} has ended" in text for victim, text in told), told
     if len(told) < RANKS - 1:  # mpirun of MPICH 4.0.2 ends some ranks although its option forbids this
         pytest.skip("this mpirun has ended others all the same, before they could note what they were told")
 

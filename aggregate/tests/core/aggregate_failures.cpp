@@ -12,6 +12,7 @@
 
 #include "aggregate_ranks.hpp"
 #include "outcrop/aggregate/node/node.hpp"
+#include "outcrop/aggregate/sinks/node_files.hpp"
 #include "outcrop/aggregate/transport/transport.hpp"
 #include "outcrop/base/error.hpp"
 
@@ -156,6 +157,65 @@ TEST_P(AggregateFailures, MemoryThatDoesNotFitIsToldToAll) {
   expect_all_alike(texts, {"rank " + std::to_string(last), "needs 200000 bytes", "199999"});
 }
 
+// If a write is refused because the memory of one rank does not fit, the bytes of this rank must stay unchanged. The
+// test writes to the file, to a stage and to node files. Ranks send their own messages, use a relay, or perform their
+// own I/O.
+TEST_P(AggregateFailures, ARefusedWriteLeavesTheBytesOfTheRefusedRankAlone) {
+  struct Way {
+    FileOptions options;
+    bool merged;
+    std::uint64_t own_run_bytes;
+    int refused;
+  };
+  const int last = size - 1;
+  const FileOptions staged{.stage_folder = folder.file("stage")}, node_files{.node_files = true};
+  for (const auto &[options, merged, own_run_bytes, refused] :
+       {Way{{}, false, 0, last}, Way{{}, true, 0, 0}, Way{{}, true, 0, last}, Way{{}, false, 1000, 0},
+        Way{staged, true, 0, last}, Way{node_files, false, 0, last}}) {
+    const PlanOptions of_plan{.buffer_bytes = 8192,
+                              .aggregators = 2,
+                              .own_run_bytes = own_run_bytes,
+                              .elect = [is_merged = merged](const ElectionInputs &inputs) {
+                                Election election = elect_by_bytes(inputs);
+                                election.merged = is_merged;
+                                return election;
+                              }};
+    const std::vector<std::byte> ones(3 * block, std::byte{1}), twos(3 * block, std::byte{2});
+    on_ranks(ranks, size, [&, is_refused = refused, of_file = options](int rank, outcrop_transport &transport) {
+      const Plan plan = Plan::make(transport, in_turns(rank, size, 3), of_plan);
+      File file = File::create(plan, folder.file("refused"), of_file);
+      file.write(std::vector<std::span<const std::byte>>{ones});
+      const std::span<const std::byte> given = std::span(twos).first(rank == is_refused ? 10 : twos.size());
+      EXPECT_THROW(file.write(std::vector<std::span<const std::byte>>{given}), InputError);
+      std::vector<std::byte> found(ones.size());
+      file.read(std::vector<std::span<std::byte>>{found});
+      const auto is_possible = [&](std::byte each) {
+        return each == std::byte{1} || (each == std::byte{2} && rank != is_refused);
+      };
+      EXPECT_TRUE(std::ranges::all_of(found, is_possible)) << "rank " << rank << " of " << is_refused;
+      file.write(std::vector<std::span<const std::byte>>{twos});
+      file.read(std::vector<std::span<std::byte>>{found});
+      EXPECT_EQ(found, twos);
+      file.close();
+    });
+  }
+}
+
+// A refused write must not add a step to the index of node files.
+TEST_P(AggregateFailures, ARefusedWriteIsNoStepOfNodeFiles) {
+  on_ranks(ranks, size, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192, .aggregators = 2});
+    File file = File::create(plan, folder.file("refused"), {.node_files = true});
+    const std::uint64_t step_bytes = static_cast<std::uint64_t>(size) * memory.size();
+    file.write(std::vector<std::span<const std::byte>>{memory});
+    const std::span<const std::byte> given = std::span(memory).first(rank == 0 ? 10 : memory.size());
+    EXPECT_THROW(file.write(std::vector<std::span<const std::byte>>{given}, step_bytes), InputError);
+    file.close();
+  });
+  EXPECT_EQ(merge(folder.file("refused.index"), folder.file("refused")),
+            static_cast<std::uint64_t>(size) * memory.size());
+}
+
 TEST_P(AggregateFailures, WrongOptionsAndDeclarationsAreToldToAll) {
   const auto with = [&](auto &&act) { return told<InputError>(ranks, size, act); };
   const int last = size - 1;
@@ -252,6 +312,23 @@ TEST(AggregateFull, AFullFileSystemIsToldToAll) {
     file.write(std::vector<std::span<const std::byte>>{memory});
   });
   expect_all_alike(texts, {"write by rank ", full, "No space left"});
+}
+
+// The lists of stages and the index of node files have a maximum size. If a step has too many contiguous runs for them,
+// no file must be made.
+TEST(AggregateLists, TooManyRunsAreRefusedBeforeAFileIsMade) {
+  const Folder folder;
+  const FileOptions staged{.stage_folder = folder.file("stage")}, node_files{.node_files = true};
+  for (const FileOptions &options : {staged, node_files}) {
+    ThreadRanks ranks(1);
+    const std::vector<std::string> texts = told<InputError>(ranks, 1, [&](int, outcrop_transport &transport) {
+      const Plan plan = Plan::make(transport, {{{strided(0, 4'000'000, 1, 2)}}});
+      File::create(plan, folder.file("runs"), options);
+    });
+    expect_all_alike(texts, {"4000000 contiguous r", "declare longer contiguous extents"});
+    for (const char *name : {"runs", "runs.index", "runs.node-0"})
+      EXPECT_FALSE(std::filesystem::exists(folder.file(name))) << name;
+  }
 }
 
 TEST(AggregateNeighbours, ADeadProcessIsNoticed) {

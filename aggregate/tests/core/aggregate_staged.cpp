@@ -235,6 +235,30 @@ TEST_F(AggregateStaged, AFileThatIsMadeAnewGetsNothingOfAnEarlierRunAndSaysSo) {
   EXPECT_TRUE(left().empty());
 }
 
+// A program leaves a step in its stage. Then the file is created again without the stage, and written. If the file is
+// opened with the stage, the old step must not overwrite the new bytes.
+TEST_F(AggregateStaged, AStepOfAnEarlierFileIsNotDrainedIntoAFileThatWasCreatedAgain) {
+  constexpr int size = 4;
+  leave_step(size);
+  ThreadRanks ranks(size, 2);
+  on_ranks(ranks, size, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(rank, size), small_plan());
+    File file = File::create(plan, path());
+    write_step(file, rank, size, 2, 0);
+    file.close();
+  });
+  if (identity_of(path()) == FileIdentity{}) GTEST_SKIP() << "this file system has no extended attributes";
+  ThreadRanks again(size, 2);
+  const std::string text = told_alike<InputError>(again, size, [&](int rank, outcrop_transport &transport) {
+    const Plan plan = Plan::make(transport, in_turns(rank, size), small_plan());
+    File::open(plan, path(), true, staged());
+  });
+  EXPECT_TRUE(says(text, "created again later; remove " + stage())) << text;
+  EXPECT_EQ(left().size(), 6u);
+  const std::vector<std::byte> found = whole_file(path());
+  for (std::uint64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], value(2, i)) << i;
+}
+
 // Starts a process whose ranks write steps, and kills this process. Returns the number of the last step that has ended
 // on all ranks.
 std::uint64_t write_until_killed(const std::string &path, const FileOptions &options, int size, useconds_t wait) {

@@ -2,6 +2,7 @@
 // and the library must choose the lower cost.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "outcrop/aggregate/placement/placement.hpp"
@@ -89,6 +90,18 @@ TEST(AggregateStaging, OffersOnlyWhatKeepsStepsAndHasRoom) {
   cached.durable = false;
   EXPECT_NE(refusal(Scene(), cached).find("page cache"), std::string::npos);
   EXPECT_EQ(refusal(Scene(8 * gib, true), cached), "") << "a target that nodes share has no such cache";
+}
+
+// Each node stages steps, or none does. So a tier cannot be used if a node lacks it, even a node without aggregators.
+TEST(AggregateStaging, UsesNoTierThatANodeLacks) {
+  Scene scene;
+  scene.machine.node_of_rank = {0, 1};
+  scene.machine.distance_to_target = {1, 1};
+  scene.machine.distances = [](std::size_t, std::span<double> row) { std::ranges::fill(row, 1); };
+  scene.machine.room_bytes = {gib, 8 * gib, gib, 0};
+  const Staging staging = scene.decide({.seconds_between = 10, .reads_back = 1, .durable = true});
+  EXPECT_FALSE(staging.chosen.has_value());
+  EXPECT_NE(staging.options[0].refusal.find("no room on node 1"), std::string::npos) << staging.options[0].refusal;
 }
 
 TEST(AggregateStaging, SaysBothWays) {

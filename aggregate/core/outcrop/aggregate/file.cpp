@@ -34,6 +34,7 @@ struct Opened {
   FileOptions options;
   bool writable = false, closed = false;
   bool ample_room = false;                     // the same as OpenMode::ample_room
+  FileIdentity identity{};                     // the same as OpenMode::identity
   std::vector<std::shared_ptr<Sink>> sinks{};  // the sink of each domain of this rank
   std::vector<std::string> notes{};
   std::uint64_t steps = 0;           // the number of writes that have begun
@@ -105,8 +106,8 @@ void settle_stages(Opened &opened, bool create) {
     if (opened.is_staged()) folders.insert(opened.options.stage_folder);
     const double limit = engine.link.seconds_most();
     for (const std::string &folder : folders) {
-      const std::vector<std::string> found =
-          settle_stage(stage_of_file(folder, opened.path), opened.path, create, limit > 0 ? limit : wait_for_ever);
+      const std::vector<std::string> found = settle_stage(stage_of_file(folder, opened.path), opened.path, create,
+                                                          limit > 0 ? limit : wait_for_ever, opened.identity.data());
       opened.notes.insert(opened.notes.end(), found.begin(), found.end());
     }
   });
@@ -115,11 +116,12 @@ void settle_stages(Opened &opened, bool create) {
 
 // Creates the file at the path that the user has given. If steps must be durable, also makes the name of the file
 // durable.
-void create_empty(const std::string &path, std::uint64_t size_bytes, bool durable) {
+void create_empty(const std::string &path, std::uint64_t size_bytes, bool durable, const FileIdentity &identity) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
   if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
   if (size_bytes > 0 && ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0)
     throw StorageError("set the size of", path, 0, size_bytes, errno);
+  store_identity(file.get(), identity);
   if (!durable) return;
   if (fsync(file.get()) != 0 && errno != EINVAL) throw StorageError("flush", path, 0, 0, errno);
   Files::system().folder(folder_of(path))->flush();
@@ -146,7 +148,7 @@ void create_files(Opened &opened) {
     if (options.node_files)
       remove_index(opened.path);
     else
-      create_empty(opened.path, options.size_bytes, options.durable || opened.is_staged());
+      create_empty(opened.path, options.size_bytes, options.durable || opened.is_staged(), opened.identity);
   });
   if (options.node_files)
     on_ranks(engine, Failure::create, engine.node->leads() && engine.writers > 0,
@@ -202,9 +204,10 @@ std::shared_ptr<Sink> make_sink(const Opened &opened, Aggregator &aggregator) {
   if (!opened.is_staged() || !opened.writable) return access(opened.path, true);
   const auto writer = static_cast<std::uint32_t>(aggregator.work().domain());
   const std::string target = std::filesystem::absolute(opened.path).string();
-  return std::make_shared<StagedFile>(
-      StageSpec{stage_of_file(options.stage_folder, opened.path), target, writer, room_of_writer(opened)},
-      aggregator.work().totals(), options.cache_mode, opened.ample_room);
+  StageSpec spec{stage_of_file(options.stage_folder, opened.path), target, writer, room_of_writer(opened)};
+  spec.identity = opened.identity.data();
+  return std::make_shared<StagedFile>(std::move(spec), aggregator.work().totals(), options.cache_mode,
+                                      opened.ample_room);
 }
 
 std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::string &path, bool writable, bool create,
@@ -213,11 +216,17 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
       new Opened{.engine = std::move(of_plan), .path = path, .options = options, .writable = writable});
   Engine &engine = *opened->engine;
   engine.settle_all();
-  const OpenMode mine{opened->is_staged(), options.node_files, has_ample_room(bytes_of_node(engine))};
-  opened->ample_room = agree_on_open_mode(engine.link, mine).ample_room;
+  OpenMode mine{opened->is_staged(), options.node_files, has_ample_room(bytes_of_node(engine))};
+  if (engine.link.rank() == 0) mine.identity = create ? new_identity() : identity_of(path);
+  const OpenMode agreed = agree_on_open_mode(engine.link, mine);
+  opened->ample_room = agreed.ample_room;
+  opened->identity = agreed.identity;
   settle_stages(*opened, create);
+  if (options.node_files && create) {
+    opened->index = make_index(*opened);
+    check_ranges(opened->index.ranges.size());  // the index is the same on all ranks
+  }
   if (create) create_files(*opened);
-  if (options.node_files && create) opened->index = make_index(*opened);
   on_ranks(engine, Failure::open, true, [&] {
     if (options.node_files && !create) opened->index = read_index(path);
     for (const std::unique_ptr<Aggregator> &each : engine.aggregators)
@@ -307,7 +316,8 @@ std::shared_ptr<Step> begin(Opened &opened, std::span<const std::span<Byte>> mem
   meet_staged(opened, write, base);
   Task task = task_of(opened, write ? Task::write : Task::read, memory, base, problem);
   if (write) ++opened.steps;
-  if (write && opened.options.node_files) opened.index.add_step(base);
+  // The object `opened` exists until the operation has ended (Opened::end()).
+  if (write && opened.options.node_files) task.succeeded = [&opened, base] { opened.index.add_step(base); };
   const auto step = std::make_shared<Step>(*opened.engine, std::move(task));
   opened.engine->begin(step, beside);
   return step;

@@ -85,7 +85,7 @@ class File {
   /// must have at least the declared size, and must stay valid until the operation has ended. The caller must not
   /// change bytes of a span during a write. `base` is added to all offsets of the file. `problem` is an error that this
   /// rank has already found, or empty. If `problem` is not empty, the rank takes part in the operation without data,
-  /// and all ranks throw the error.
+  /// and all ranks throw the error. The bytes of this rank in the file stay unchanged.
   Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
                         const std::string &problem = {});
   Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0,

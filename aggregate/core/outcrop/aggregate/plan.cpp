@@ -70,9 +70,9 @@ void join_domains(std::vector<std::vector<Range>> &domains, std::size_t together
 
 // Sends this rank's patterns to the aggregators. Returns a list of senders with their patterns, for each domain. If
 // another rank is the aggregator of a domain, the list of this domain is empty.
-std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<const Announced> parts,
-                                                   const std::vector<std::vector<std::uint64_t>> &own,
+std::vector<std::vector<Sender>> exchange_patterns(const Link &link, Parts announced,
                                                    std::span<const int> aggregators) {
+  const auto &[parts, own] = announced;
   std::vector<outcrop_request> requests;
   std::vector<std::vector<std::uint64_t>> received(parts.size());
   for (std::size_t i = 0, sent = 0; i < parts.size(); ++i) {
@@ -85,7 +85,15 @@ std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<c
     received[i].resize(parts[i].words);
     requests.push_back(link.receive(std::as_writable_bytes(std::span(received[i])), from, tag_pattern));
   }
-  link.wait(requests);
+  try {
+    link.wait(requests);
+  } catch (const CommunicationError &) {
+    if (!link.abandon()) {  // the transport may still use the patterns, so they are never freed
+      new std::vector(std::move(announced.own));
+      new std::vector(std::move(received));
+    }
+    throw;
+  }
   std::vector<std::vector<Sender>> senders(aggregators.size());
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (aggregators[parts[i].tally.domain] == link.rank())
@@ -221,7 +229,7 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   summary.domain_bytes.resize(decision.domains.size());
   for (const Tally &tally : summary.tallies) summary.domain_bytes[tally.domain] += tally.bytes;
 
-  std::vector<std::vector<Sender>> senders = exchange_patterns(link, parts.all, parts.own, summary.aggregators);
+  std::vector<std::vector<Sender>> senders = exchange_patterns(link, std::move(parts), summary.aggregators);
   if (!options.reading_only) refuse_overlaps(link, senders, decision.overlap);
   set_up(*engine, decision.domains, options.media, election.merged && can_merge, std::move(senders));
   return Plan(std::move(engine));

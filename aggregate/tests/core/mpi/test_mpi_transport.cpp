@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "../transport_contract.hpp"
 #include "mpi_end_all_ranks.h"
@@ -144,6 +145,28 @@ void sends_more_than_2_gib() {
   transport->free(transport->self);
 }
 
+/// Rank 0 begins a collective call when the other ranks have given up. MPI then completes the call of the other ranks.
+/// Their memory must stay unchanged, because they may have freed it.
+void leaves_memory_alone_after_a_time_limit(std::size_t chunk_bytes, std::size_t bytes, bool with_sizes) {
+  outcrop_transport *const transport = open(MPI_COMM_WORLD, chunk_bytes);
+  const auto ranks = static_cast<std::size_t>(transport->size);
+  const std::vector<std::uint64_t> sizes(ranks, bytes);
+  const std::vector<std::byte> mine(bytes, std::byte{1}), expected(ranks * bytes, std::byte{2});
+  std::vector<std::byte> all(ranks * bytes);
+  const auto gather = [&] {
+    transport->seconds_most = 0.05;
+    return with_sizes ? transport->gather_all_sizes(transport->self, mine.data(), sizes.data(), all.data())
+                      : transport->gather_all(transport->self, mine.data(), bytes, all.data());
+  };
+  if (transport->rank > 0 && gather() == 0) end_all("ranks did not wait for rank 0");
+  all = expected;
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (transport->rank == 0) gather();  // may fail, because other ranks have given up
+  for (int i = 0; i < 3; ++i) MPI_Barrier(MPI_COMM_WORLD);
+  if (transport->rank > 0 && all != expected) end_all("MPI has written to memory after the time limit of a call");
+  transport->free(transport->self);
+}
+
 }  // namespace
 }  // namespace outcrop::aggregate
 
@@ -160,6 +183,11 @@ int main(int count, char **arguments) {
   refuses_other_communicators();
   leaves_the_error_handler_alone();
   sends_more_than_2_gib();
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  for (const bool with_sizes : {false, true})
+    for (const std::size_t bytes : {std::size_t{100}, std::size_t{5000}})  // in one call, and in messages
+      if (size > 1) leaves_memory_alone_after_a_time_limit(2000, bytes, with_sizes);
   outcrop_transport *const left = open(MPI_COMM_WORLD, 0);
   MPI_Finalize();
   refuses(MPI_COMM_NULL, "finalized");

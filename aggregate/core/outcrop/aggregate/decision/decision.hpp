@@ -76,6 +76,7 @@ std::uint64_t bytes_in(const Pattern &pattern, std::span<const BufferedRange> ro
 /// Totals of the contiguous runs of bytes that a step has in a domain.
 struct RunTotals {
   std::uint64_t bytes = 0;
+  std::size_t runs = 0;
   std::size_t long_runs = 0;  ///< the number of runs that are at least one page long
 };
 

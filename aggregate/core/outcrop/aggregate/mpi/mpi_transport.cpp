@@ -15,6 +15,9 @@
 // The files mpi_* include only the headers mpi_* and transport.h of this project. So the Python package can compile
 // these files for any MPI library.
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -169,10 +172,29 @@ class MpiTransport {
     policy_.crowded = static_cast<unsigned>(ranks) >= std::thread::hardware_concurrency();
     table.node = table.rank;
     check(MPI_Bcast(&table.node, 1, MPI_INT, 0, node.value), "finding the first rank of a node");
+    find_neighbours(node.value, static_cast<std::size_t>(ranks));
     std::string host(MPI_MAX_PROCESSOR_NAME, '\0');
     check(MPI_Get_processor_name(host.data(), &length), "asking for the node's name");
     copy_text(host, table.host);
     copy_text(mpi_library_name(), table.name);
+  }
+
+  // Finds the processes of the other ranks of this node. If a container has its own numbers of processes, its processes
+  // are not watched, because this process cannot see them.
+  void find_neighbours(MPI_Comm node, std::size_t ranks) {
+    struct Member {
+      Neighbour neighbour;
+      std::uint64_t numbers_device = 0, numbers = 0;  // the namespace of the process numbers
+    };
+    struct stat status {};
+    const bool known = stat("/proc/self/ns/pid", &status) == 0;
+    const Member own{{table.rank, static_cast<int>(getpid())}, status.st_dev, status.st_ino};
+    std::vector<Member> all(ranks);
+    check(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, node), "finding processes");
+    for (const Member &each : all)
+      if (known && each.neighbour.rank != table.rank && each.numbers == own.numbers &&
+          each.numbers_device == own.numbers_device)
+        neighbours_.push_back(each.neighbour);
   }
 
   // Waits for all ranks, before a window is freed. When MPI frees a window, it also waits for all ranks, but without a
@@ -206,7 +228,8 @@ class MpiTransport {
 
   Communicator messages_over_, collectives_over_;
   std::size_t chunk_bytes_;
-  WaitPolicy policy_{false, &table.seconds_most};
+  std::vector<Neighbour> neighbours_;
+  WaitPolicy policy_{false, &table.seconds_most, &neighbours_};
   std::unique_ptr<MpiMessages> messages_;
   std::unique_ptr<MpiCollectives> collectives_;
   std::unique_ptr<MpiOneSided> one_sided_;  // null if receivers do not fetch messages from windows

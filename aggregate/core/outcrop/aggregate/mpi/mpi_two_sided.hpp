@@ -11,15 +11,22 @@
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -80,10 +87,31 @@ class Communicator {
 
 // --- waiting -------------------------------------------------------------------------------------------------------
 
+/// A rank of this node, with the number of its process.
+struct Neighbour {
+  int rank = 0, process = 0;
+};
+
+/// Returns true if a process of this node has ended. (Class ProcessWatch of node.hpp keeps a handle of each process.
+/// This function needs no handles between its calls, and no other files of the project.)
+inline bool has_ended(int process) {
+#ifdef SYS_pidfd_open
+  if (const long handle = syscall(SYS_pidfd_open, process, 0); handle >= 0) {
+    pollfd state{static_cast<int>(handle), POLLIN, 0};  // POLLIN means that the process has ended
+    const bool ended = poll(&state, 1, 0) == 1;
+    close(static_cast<int>(handle));
+    return ended;
+  }
+#endif
+  return kill(process, 0) != 0 && errno == ESRCH;
+}
+
 /// The data that determine how calls of a transport wait for other ranks.
 struct WaitPolicy {
   bool crowded = false;                  ///< true if this node has at least as many ranks as cores
   const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; 0 means no limit
+  /// the other ranks of this node whose processes this process can see; a waiting call fails if one of them has ended
+  const std::vector<Neighbour> *neighbours = nullptr;
 };
 
 /// Pauses between two tests of an operation. The first pauses end immediately. In later pauses, the thread gives its
@@ -91,7 +119,9 @@ struct WaitPolicy {
 class Backoff {
  public:
   explicit Backoff(const WaitPolicy &policy)
-      : tests_(policy.crowded ? 8 : 2000), seconds_most_(policy.seconds_most ? *policy.seconds_most : 0) {}
+      : tests_(policy.crowded ? 8 : 2000),
+        seconds_most_(policy.seconds_most ? *policy.seconds_most : 0),
+        neighbours_(policy.neighbours) {}
 
   void pause() {
     ++tested_;
@@ -102,15 +132,19 @@ class Backoff {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 
-  /// Makes one pause. Throws an error if the caller has waited longer than the policy's limit. The error contains the
-  /// text that doing() returns.
+  /// Makes one pause. Throws an error if the caller has waited longer than the policy's limit, or if a process of this
+  /// node has ended. The error contains the text that doing() returns.
   template <typename Text>
   void pause(const Text &doing) {
     pause();
-    if (seconds_most_ == 0 || tested_ <= tests_) return;
+    if (tested_ <= tests_) return;
     const Clock::time_point now = Clock::now();
-    if (tested_ == tests_ + 1) begun_ = now;
-    if (std::chrono::duration<double>(now - begun_).count() > seconds_most_) throw std::runtime_error(doing() + late());
+    if (tested_ == tests_ + 1) begun_ = checked_ = now;
+    if (seconds_most_ != 0 && std::chrono::duration<double>(now - begun_).count() > seconds_most_)
+      throw std::runtime_error(doing() + late());
+    if (neighbours_ == nullptr || now - checked_ < std::chrono::milliseconds(250)) return;
+    checked_ = now;
+    check_neighbours(doing);
   }
 
  private:
@@ -124,10 +158,23 @@ class Backoff {
     return text;
   }
 
+  // Throws an error if the previous check has also found that a process has ended. The last messages of a process can
+  // arrive after its end, so the caller gets some time to receive them.
+  template <typename Text>
+  void check_neighbours(const Text &doing) {
+    const auto ended = std::ranges::find_if(*neighbours_, has_ended, &Neighbour::process);
+    if (ended == neighbours_->end()) return;
+    if (std::exchange(ended_before_, true))
+      throw std::runtime_error(doing() + ": rank " + std::to_string(ended->rank) +
+                               " has ended before its work was complete");
+  }
+
   int tests_;
   double seconds_most_;
+  const std::vector<Neighbour> *neighbours_;
   int tested_ = 0;
-  Clock::time_point begun_;
+  bool ended_before_ = false;
+  Clock::time_point begun_, checked_;
 };
 
 /// Returns the time until which a caller waits for transfers that are under way after a failure.
@@ -283,7 +330,8 @@ class MpiMessages {
 // --- collective calls ----------------------------------------------------------------------------------------------
 
 /// Gathers data of all ranks, and makes ranks wait at barriers. This class has its own communicator. So MPI cannot
-/// confuse the messages of this class with other messages.
+/// confuse the messages of this class with other messages. This class gives MPI only its own memory: MPI cannot cancel
+/// a collective call, so it may write into the memory of a call that has failed because of the time limit.
 class MpiCollectives {
  public:
   /// The caller owns the communicator, and frees it. While a function of this class waits, it calls `meanwhile`
@@ -301,32 +349,34 @@ class MpiCollectives {
 
   void gather_all(const void *mine, std::size_t bytes, void *all) {
     const std::size_t ranks = static_cast<std::size_t>(size_);
-    if (bytes > chunk_bytes_ / ranks) {
-      const std::vector<std::uint64_t> sizes(ranks, bytes);
-      return gather_by_messages(static_cast<const std::byte *>(mine), sizes, static_cast<std::byte *>(all));
-    }
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int count = static_cast<int>(bytes);
-    check(MPI_Iallgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, communicator_, &request), "gathering");
-    finish(request, "gathering");
+    with_own_memory(mine, bytes, all, bytes * ranks, [&](Memory &memory) {
+      if (bytes > chunk_bytes_ / ranks) return gather_by_messages(memory, std::vector<std::uint64_t>(ranks, bytes));
+      MPI_Request request = MPI_REQUEST_NULL;
+      const int count = static_cast<int>(bytes);
+      check(MPI_Iallgather(memory.mine.data(), count, MPI_BYTE, memory.all.data(), count, MPI_BYTE, communicator_,
+                           &request),
+            "gathering");
+      finish(request, "gathering");
+    });
   }
 
   void gather_all_sizes(const void *mine, const std::uint64_t *sizes, void *all) {
     const std::span<const std::uint64_t> each(sizes, static_cast<std::size_t>(size_));
-    std::vector<int> counts, begins;
-    std::uint64_t sum = 0;
-    for (const std::uint64_t size : each) {
-      if (size > chunk_bytes_ - sum)
-        return gather_by_messages(static_cast<const std::byte *>(mine), each, static_cast<std::byte *>(all));
-      counts.push_back(static_cast<int>(size));
-      begins.push_back(static_cast<int>(sum));
-      sum += size;
-    }
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallgatherv(mine, counts[static_cast<std::size_t>(rank_)], MPI_BYTE, all, counts.data(), begins.data(),
-                          MPI_BYTE, communicator_, &request),
-          "gathering");
-    finish(request, "gathering");
+    const std::uint64_t own = each[static_cast<std::size_t>(rank_)];
+    with_own_memory(mine, own, all, std::accumulate(each.begin(), each.end(), std::uint64_t{0}), [&](Memory &memory) {
+      std::uint64_t sum = 0;
+      for (const std::uint64_t size : each) {
+        if (size > chunk_bytes_ - sum) return gather_by_messages(memory, each);
+        memory.counts.push_back(static_cast<int>(size));
+        memory.begins.push_back(static_cast<int>(sum));
+        sum += size;
+      }
+      MPI_Request request = MPI_REQUEST_NULL;
+      check(MPI_Iallgatherv(memory.mine.data(), static_cast<int>(own), MPI_BYTE, memory.all.data(),
+                            memory.counts.data(), memory.begins.data(), MPI_BYTE, communicator_, &request),
+            "gathering");
+      finish(request, "gathering");
+    });
   }
 
   void barrier() {
@@ -339,6 +389,29 @@ class MpiCollectives {
   bool abandon() noexcept { return rounds_.abandon(); }
 
  private:
+  /// The memory of one call: the bytes of this rank, the bytes of all ranks, and the sizes and places of their parts.
+  struct Memory {
+    std::vector<std::byte> mine, all;
+    std::vector<int> counts, begins;
+  };
+
+  // Calls gather(memory), and copies the gathered bytes to `all`. After a failure, the memory is never freed.
+  template <typename Gather>
+  static void with_own_memory(const void *mine, std::uint64_t bytes, void *all, std::uint64_t all_bytes,
+                              Gather &&gather) {
+    auto memory = std::make_unique<Memory>();
+    const auto *begin = static_cast<const std::byte *>(mine);
+    memory->mine.assign(begin, begin + bytes);
+    memory->all.resize(all_bytes);
+    try {
+      gather(*memory);
+    } catch (const std::exception &) {
+      static_cast<void>(memory.release());
+      throw;
+    }
+    if (all_bytes > 0) std::memcpy(all, memory->all.data(), all_bytes);
+  }
+
   void finish(MPI_Request collective, const char *doing) {
     Backoff backoff(policy_);
     for (int done = 0;;) {
@@ -351,15 +424,16 @@ class MpiCollectives {
 
   // Gathers data that are too long for one collective call. In step k, rank r sends to rank r + k, and receives from
   // rank r - k (modulo the number of ranks).
-  void gather_by_messages(const std::byte *mine, std::span<const std::uint64_t> sizes, std::byte *all) {
+  void gather_by_messages(Memory &memory, std::span<const std::uint64_t> sizes) {
     const std::size_t ranks = sizes.size(), own = static_cast<std::size_t>(rank_);
     std::vector<std::uint64_t> begins(ranks, 0);
     for (std::size_t i = 1; i < ranks; ++i) begins[i] = begins[i - 1] + sizes[i - 1];
-    if (sizes[own] > 0) std::memcpy(all + begins[own], mine, sizes[own]);
+    std::ranges::copy(memory.mine, memory.all.data() + begins[own]);
     for (std::size_t k = 1; k < ranks; ++k) {
       const std::size_t to = (own + k) % ranks, from = (own + ranks - k) % ranks;
-      outcrop_request both[2] = {rounds_.receive(all + begins[from], sizes[from], static_cast<int>(from), 0),
-                                 rounds_.send(mine, sizes[own], static_cast<int>(to), 0)};
+      outcrop_request both[2] = {
+          rounds_.receive(memory.all.data() + begins[from], sizes[from], static_cast<int>(from), 0),
+          rounds_.send(memory.mine.data(), sizes[own], static_cast<int>(to), 0)};
       for (Backoff backoff(policy_); !rounds_.advance(both);) {
         meanwhile_();
         backoff.pause([&] { return "gathering from rank " + std::to_string(from); });

@@ -157,13 +157,16 @@ void Outcome::record(const Failure &failure) {
   if (slot.claimed.exchange(1) == 0) slot.failure = failure;
 }
 
+void Outcome::mark_incomplete() { node_.outcome(operation_).is_incomplete = 1; }
+bool Outcome::is_incomplete() const { return node_.outcome(operation_).is_incomplete.load() != 0; }
+
 bool Outcome::wrote(std::uint32_t writers) { return node_.outcome(operation_).written.fetch_add(1) + 1 == writers; }
 
 void Outcome::arrive() {
   OutcomeSlot &slot = node_.outcome(operation_);
   if (slot.arrived.fetch_add(1) + 1 < node_.ranks().size()) return;
   OutcomeSlot &next = node_.outcome(operation_ + max_under_way);
-  next.arrived = next.written = next.claimed = 0;
+  next.arrived = next.written = next.claimed = next.is_incomplete = 0;
   next.failure = {};
   slot.node_ready = operation_ + 1;
   if (node_.leaders().size() == 1)
@@ -323,7 +326,7 @@ void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout)
 
 // Adds the tables and slots of relays. A slot holds the bytes that the ranks of a relay have in one round. A round fits
 // into a buffer, so a slot is not larger than a buffer. If these ranks together have fewer bytes in the whole domain
-// than a buffer, a slot has room only for these bytes.
+// than a buffer, a slot has room only for these bytes. A message of a write has one more byte (Messages).
 void Node::lay_out_relays(const BufferLayout &layout) {
   table_of_domain_.assign(state_of_domain_.size(), 0);
   relay_segment_ = 0;
@@ -333,7 +336,7 @@ void Node::lay_out_relays(const BufferLayout &layout) {
       relay_segment_ = specs_.size();
       specs_.emplace_back();
     }
-    const std::uint64_t slot_bytes = round_up(std::min(relay->bytes, layout.slot_bytes), AlignedMemory::page_bytes);
+    const std::uint64_t slot_bytes = round_up(std::min(relay->bytes + 1, layout.slot_bytes), AlignedMemory::page_bytes);
     state_of_domain_[relay->domain] = locations_.size();
     locations_.push_back({relay_segment_, specs_[relay_segment_].bytes, slot_bytes});
     specs_[relay_segment_].bytes += buffers_ * slot_bytes;

@@ -194,6 +194,7 @@ constexpr std::uint64_t outcome_slots = 2 * max_under_way;
 /// state.
 struct alignas(64) OutcomeSlot {
   std::atomic<std::uint32_t> arrived{0}, written{0}, claimed{0};
+  std::atomic<std::uint32_t> is_incomplete{0};  // 1 if a rank with bytes in buffers of this node has no valid data
   // Each value is the number of an operation plus 1. `node_ready` is set when all ranks of the node have arrived, and
   // `settled` is set when the outcome is known.
   std::atomic<std::uint64_t> node_ready{0}, settled{0};
@@ -207,6 +208,11 @@ class Outcome {
 
   /// Records a failure of this rank. Only the first failure on a node is kept.
   void record(const Failure &failure);
+  /// A rank or a message with bytes in buffers of this node has no valid data. The caller must call this function
+  /// before it decrements `pending` of a round. So the aggregators and relays of this node know that the round is not
+  /// valid.
+  void mark_incomplete();
+  bool is_incomplete() const;
   /// Each aggregator of this node calls this function when it has written its part. `writers` is the number of these
   /// aggregators. The last call returns true.
   bool wrote(std::uint32_t writers);

@@ -58,6 +58,8 @@ std::string refusal_of(const Machine &machine, const std::vector<std::uint64_t> 
     return "its persistence is " + in_words(machine.tiers[tier].persistence) + ", but a stage needs " + in_words(least);
   for (std::size_t node = 0; node < needed.size(); ++node) {
     std::uint64_t room = machine.room(node, tier);
+    // All nodes stage steps, or none does. A node without aggregators needs the folder of the tier, too.
+    if (room == 0) return "it has no room on node " + std::to_string(node);
     if (usage.room_bytes > 0) room = std::min(room, usage.room_bytes);
     if (needed[node] > room)
       return "a step may need " + format_bytes(needed[node]) + " on node " + std::to_string(node) +

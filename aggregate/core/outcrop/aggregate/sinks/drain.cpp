@@ -25,6 +25,7 @@ constexpr std::array<std::string_view, 3> endings{".data", ".list", ".done"};  /
 
 bool take_list(std::string_view text, StageList &list) {
   if (!take_all(text, head, "target ") || !take_rest(text, list.target)) return false;
+  if (take(text, "identity ") && !take_rest(text, list.identity)) return false;
   if (!take_all(text, "step ", list.step, "\nwriter ", list.writer, "\n")) return false;
   for (StagedRun run; !text.empty(); list.runs.push_back(run))
     if (!take_all(text, "run ", run.target, " ", run.length, " ", run.data, " ", run.checksum, "\n")) return false;
@@ -35,7 +36,9 @@ bool take_list(std::string_view text, StageList &list) {
 
 std::string to_text(const StageList &list) {
   std::ostringstream text;
-  text << head << "target " << list.target << "\nstep " << list.step << "\nwriter " << list.writer << '\n';
+  text << head << "target " << list.target << '\n';
+  if (!list.identity.empty()) text << "identity " << list.identity << '\n';
+  text << "step " << list.step << "\nwriter " << list.writer << '\n';
   for (const StagedRun &run : list.runs)
     text << "run " << run.target << ' ' << run.length << ' ' << run.data << ' ' << run.checksum << '\n';
   return with_checksum(text.str());
@@ -272,8 +275,15 @@ Recovery with_dead_writers(const std::string &path, double seconds, Files &files
   return recovery;
 }
 
+// Throws an error if the target was created again after the step was staged.
+void check_identity(const Folder &folder, const StageList &list, const std::string &identity) {
+  if (list.identity.empty() || identity.empty() || list.identity == identity) return;
+  throw InputError(folder.path() + "/" + name_of(list.step, list.writer, StageFile::list) + " belongs to an earlier " +
+                   list.target + ", which was created again later; remove " + folder.path() + " to drop its steps");
+}
+
 void drain_dead_writers(Files &files, Folder &folder, const WriterLocks &dead, const std::string &target,
-                        Recovery &recovery) {
+                        const std::string &identity, Recovery &recovery) {
   undo_after_lists(folder, dead);
   // A writer may have been killed before it flushed its list. This flush makes the list durable. Otherwise a power cut
   // during the drain could remove the list, and leave only a part of the step in the target.
@@ -287,6 +297,7 @@ void drain_dead_writers(Files &files, Folder &folder, const WriterLocks &dead, c
     if (staged) {
       try {
         StageList list = read_list(folder, {step, writer, StageFile::list});
+        check_identity(folder, list, identity);
         drain_step(files, folder, list, target);
         recovery.drained.push_back(std::move(list));
       } catch (const std::runtime_error &error) {
@@ -304,9 +315,10 @@ void drain_dead_writers(Files &files, Folder &folder, const WriterLocks &dead, c
 
 }  // namespace
 
-Recovery recover_stage(const std::string &path, const std::string &target, double seconds, Files &files) {
+Recovery recover_stage(const std::string &path, const std::string &target, double seconds, Files &files,
+                       const std::string &identity) {
   return with_dead_writers(path, seconds, files, [&](Folder &folder, const WriterLocks &dead, Recovery &recovery) {
-    drain_dead_writers(files, folder, dead, target, recovery);
+    drain_dead_writers(files, folder, dead, target, identity, recovery);
   });
 }
 

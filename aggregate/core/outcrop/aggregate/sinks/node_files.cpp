@@ -70,6 +70,17 @@ std::uint64_t NodeIndex::end() const {
   return std::max(size_bytes, *std::ranges::max_element(bases) + ranges.back().range.end);
 }
 
+void check_ranges(std::size_t ranges) {
+  // "range ", two numbers of at most 19 digits, a number of 10 digits, two blanks and a newline. The other lines have
+  // the names of the files and the steps.
+  constexpr std::size_t longest_range = 6 + 2 * 19 + 10 + 3, other_lines = std::size_t{1} << 26;
+  constexpr std::size_t max_ranges = (max_text_bytes - other_lines) / longest_range;
+  if (ranges > max_ranges)
+    throw InputError("a step has " + std::to_string(ranges) +
+                     " contiguous ranges of bytes, but the index of node files can list at most " +
+                     std::to_string(max_ranges) + "; declare longer contiguous extents, or write one file");
+}
+
 std::string to_text(const NodeIndex &index) {
   std::ostringstream text;
   text << head << "size " << index.size_bytes << '\n';

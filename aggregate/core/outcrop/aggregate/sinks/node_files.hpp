@@ -44,6 +44,9 @@ struct NodeIndex {
   std::uint64_t end() const;
 };
 
+/// Throws InputError if an index with so many ranges could be longer than a listing.
+void check_ranges(std::size_t ranges);
+
 std::string to_text(const NodeIndex &index);
 /// Parses the index in `text`, which is the content of file `path`. Throws CorruptionError if the index is incomplete.
 NodeIndex node_index_of(const std::string &text, const std::string &path);
@@ -100,7 +103,8 @@ class NodeFile final : public Sink {
   NodeFile(std::string path, NodeFiles files, std::unique_ptr<Sink> own)
       : path_(std::move(path)), files_(std::move(files)), own_(std::move(own)) {}
 
-  void begin_step([[maybe_unused]] std::uint64_t step, std::uint64_t base) override { files_.index().add_step(base); }
+  void begin_step([[maybe_unused]] std::uint64_t step, std::uint64_t base) override { base_ = base; }
+  void end_step() override { files_.index().add_step(base_); }
   void write(std::uint64_t offset, const std::byte *data, std::size_t length) override {
     own_->write(offset, data, length);
   }
@@ -114,6 +118,7 @@ class NodeFile final : public Sink {
   const std::string path_;
   NodeFiles files_;
   std::unique_ptr<Sink> own_;
+  std::uint64_t base_ = 0;  // the base of the current step
 };
 
 }  // namespace outcrop::aggregate

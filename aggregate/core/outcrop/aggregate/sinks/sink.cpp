@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <random>
 #include <vector>
 
 #include "outcrop/aggregate/node/shared_memory.hpp"
@@ -65,6 +67,27 @@ class CallStore final : public Store {
 // down writers when 15 % of the memory waits to be written to storage, so this share is smaller than 15 %.
 constexpr std::uint64_t ample_share = 8;
 
+constexpr const char *identity_name = "user.outcrop.identity";
+
+FileIdentity new_identity() {
+  FileIdentity identity{};
+  std::random_device random;
+  for (std::size_t i = 0; i + 1 < identity.size(); ++i) identity[i] = "0123456789abcdef"[random() % 16];
+  return identity;
+}
+
+void store_identity(int descriptor, const FileIdentity &identity) {
+  static_cast<void>(fsetxattr(descriptor, identity_name, identity.data(), identity.size() - 1, 0));
+}
+
+FileIdentity identity_of(const std::string &path) {
+  FileIdentity identity{};
+  const auto is_digit = [](char each) { return (each >= '0' && each <= '9') || (each >= 'a' && each <= 'f'); };
+  const ssize_t length = getxattr(path.c_str(), identity_name, identity.data(), identity.size() - 1);
+  const bool valid = length + 1 == std::ssize(identity) && std::all_of(identity.begin(), identity.end() - 1, is_digit);
+  return valid ? identity : FileIdentity{};
+}
+
 bool has_ample_room(std::uint64_t node_bytes) { return node_bytes <= available_bytes() / ample_share; }
 
 OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine) {
@@ -73,7 +96,7 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine) {
     if (all[rank].staged != all[0].staged || all[rank].node_files != all[0].node_files)
       throw InputError("ranks 0 and " + std::to_string(rank) +
                        " differ in whether they stage or write node files; give all ranks the same options");
-  OpenMode agreed = mine;
+  OpenMode agreed = all[0];
   agreed.ample_room = std::ranges::all_of(all, &OpenMode::ample_room);
   return agreed;
 }

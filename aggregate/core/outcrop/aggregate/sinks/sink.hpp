@@ -7,6 +7,7 @@
 //     begin_step ─► write, write, ... ─► end_step    or, after a failure, drop_step
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -64,18 +65,30 @@ class Sink {
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
+/// A random text that File::create() stores with a file, in an extended attribute. A stage names it, so that a step of
+/// an earlier file with the same path is not drained into the file. The text is empty if the file has no identity: if
+/// another program has made it, or if its file system has no extended attributes.
+using FileIdentity = std::array<char, 33>;
+
+FileIdentity new_identity();
+/// Stores the identity with an open file. Does nothing if the file system has no extended attributes.
+void store_identity(int descriptor, const FileIdentity &identity);
+FileIdentity identity_of(const std::string &path);
+
 /// The mode in which ranks open a file. The mode must be the same on all ranks. One rank must not bypass the page cache
 /// while another rank uses the page cache for the same file.
 struct OpenMode {
   bool staged = false, node_files = false;
   bool ample_room = false;  // true if the page cache has ample room for the bytes that a node transfers in a step
+  FileIdentity identity{};  // only the value of rank 0 counts
 };
 
 /// Returns true if the page cache of this node now has ample room for `node_bytes` bytes.
 bool has_ample_room(std::uint64_t node_bytes);
 
 /// All ranks must call this function. Returns the common mode of all ranks. In the result, `ample_room` is true only if
-/// it is true on all ranks. Throws InputError if one of the other members differs between ranks.
+/// it is true on all ranks, and `identity` is the value of rank 0. Throws InputError if one of the other members
+/// differs between ranks.
 OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 
 // --- the shared file -----------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ void Stage::begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs) {
     evict(lock, file_bytes);
   }
   file_ = folder_->open(data, true, true);
-  begun_ = {{spec_.target, step, spec_.writer, {}}, file_bytes, false};
+  begun_ = {{spec_.target, step, spec_.writer, {}, spec_.identity}, file_bytes, false};
   used_bytes_ += file_bytes;
 }
 
@@ -281,10 +281,11 @@ std::string stage_of_file(const std::string &stage_folder, const std::string &fi
   return stage_folder + "/" + std::filesystem::path(whole).filename().string() + "-" + std::string(digits.begin(), end);
 }
 
-std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard,
-                                      double seconds) {
+std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds,
+                                      const std::string &identity) {
   std::vector<std::string> notes;
-  const Recovery found = discard ? discard_stage(folder, seconds) : recover_stage(folder, file, seconds);
+  const Recovery found =
+      discard ? discard_stage(folder, seconds) : recover_stage(folder, file, seconds, Files::system(), identity);
   if (!found.busy.empty())
     throw InputError(folder + " is in use by another process as aggregator " + std::to_string(found.busy.front()) +
                      "; wait for it or stop it");
@@ -302,6 +303,14 @@ std::vector<std::string> settle_stage(const std::string &folder, const std::stri
 }
 
 void check_room(std::uint64_t room_bytes, const RunTotals &step) {
+  // "run ", three numbers of at most 19 digits, a checksum of 10 digits, three blanks and a newline. The numbers are at
+  // most 2^62. The other lines have the path of the target and two numbers.
+  constexpr std::size_t longest_run = 4 + 3 * 19 + 10 + 4, other_lines = std::size_t{1} << 16;
+  constexpr std::size_t max_runs = (max_text_bytes - other_lines) / longest_run;
+  if (step.runs > max_runs)
+    throw InputError("a step has " + std::to_string(step.runs) +
+                     " contiguous runs of bytes at this aggregator, but a stage can list at most " +
+                     std::to_string(max_runs) + "; declare longer contiguous extents, or write without a stage");
   const std::uint64_t needed = room_of_step(step.bytes, step.long_runs);
   if (room_bytes == 0 || needed <= room_bytes) return;
   throw InputError("a step needs " + std::to_string(needed) +

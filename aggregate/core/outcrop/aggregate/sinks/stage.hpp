@@ -54,6 +54,7 @@ struct StageList {
   std::uint64_t step = 0;
   std::uint32_t writer = 0;
   std::vector<StagedRun> runs{};
+  std::string identity{};  ///< the identity of the target when it was opened (sink.hpp); may be empty
   bool operator==(const StageList &) const = default;
 };
 
@@ -122,11 +123,12 @@ struct Recovery {
 /// Drains the steps of dead writers in `folder` into `target`, in the order of steps. Removes lost steps and
 /// unnecessary files. If the drain of a step fails, the later steps of its writer are not drained, because they may
 /// have newer bytes for the same places of `target`. The drain of a step also fails if the list of the step names
-/// another file than `target`. If the folder does not exist, the result is empty. If another caller is recovering the
-/// folder, this function waits until the other caller has finished. Throws StorageError if the folder cannot be read.
-/// Throws InputError if the folder belongs to another user, or if the other caller has not finished after `seconds`.
+/// another file than `target`, or if the list has another identity than `identity` and both are not empty. If the
+/// folder does not exist, the result is empty. If another caller is recovering the folder, this function waits until
+/// the other caller has finished. Throws StorageError if the folder cannot be read. Throws InputError if the folder
+/// belongs to another user, or if the other caller has not finished after `seconds`.
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,
-                       Files &files = Files::system());
+                       Files &files = Files::system(), const std::string &identity = {});
 
 /// Removes the steps of dead writers in `folder`, because their target is created anew. In the result, `lost` lists all
 /// steps that were not drained before, even steps that were completely staged.
@@ -143,6 +145,7 @@ struct StageSpec {
   /// If true, a separate thread drains steps. If false, a thread that would wait for the drain drains the steps itself.
   bool has_thread = true;
   Files &files = Files::system();
+  std::string identity = {};  ///< the identity of the target (sink.hpp); may be empty
 };
 
 class Stage {
@@ -252,13 +255,15 @@ class StagedFile final : public Sink {
 std::string stage_of_file(const std::string &stage_folder, const std::string &file);
 
 /// An earlier program may have left steps of `file` in `folder`. If `discard` is true, this function discards these
-/// steps. Otherwise it drains the steps into `file`. One rank of each node calls this function before the node uses the
-/// stage. Returns one line about each step. Throws InputError if a step cannot be drained, if a writer is alive, or if
-/// another rank is still recovering the folder after `seconds`. Throws StorageError.
-std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds);
+/// steps. Otherwise it drains the steps into `file`, which has the identity `identity`. One rank of each node calls
+/// this function before the node uses the stage. Returns one line about each step. Throws InputError if a step cannot
+/// be drained, if a writer is alive, or if another rank is still recovering the folder after `seconds`. Throws
+/// StorageError.
+std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds,
+                                      const std::string &identity);
 
-/// Throws InputError if one step needs more room than this writer has in the stage. `room_bytes` is the size of this
-/// room in bytes; 0 means no limit.
+/// Throws InputError if one step needs more room than this writer has in the stage, or if it has more contiguous runs
+/// than a list can have. `room_bytes` is the size of this room in bytes; 0 means no limit.
 void check_room(std::uint64_t room_bytes, const RunTotals &step);
 
 }  // namespace outcrop::aggregate

@@ -110,6 +110,7 @@ RunTotals DomainWork::totals() {
   for (std::size_t round = 0; round < rounds_.count(); ++round)
     for (const BufferedRange &run : runs(round)) {
       totals.bytes += run.file.bytes();
+      ++totals.runs;
       if (run.file.bytes() >= AlignedMemory::page_bytes) ++totals.long_runs;
     }
   return totals;
@@ -149,6 +150,7 @@ void Aggregator::post(Job job) {
 void Aggregator::run(const Job &job) {
   if (broken_) return;
   result_ = {};
+  drops_ = false;
   try {
     if (job.write)
       write_rounds(job);
@@ -178,11 +180,13 @@ void Aggregator::wait_for_parts(std::uint64_t number) {
   }
 }
 
-// Runs act(), and adds the running time of act() to the result. If the job has already failed, does nothing.
+// Runs act(), and adds the running time of act() to the result. If the job has already failed, or if the step is
+// dropped, does nothing.
 template <typename Act>
 void Aggregator::use_sink(const Job &job, Act &&act) {
   using Clock = std::chrono::steady_clock;
-  if (result_.failure.happened()) return;
+  drops_ = drops_ || (job.write && job.outcome->is_incomplete());
+  if (drops_ || result_.failure.happened()) return;
   const Clock::time_point begin = Clock::now();
   result_.failure = attempt(job.write ? Failure::write : Failure::read, rank_, act);
   result_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
@@ -198,7 +202,7 @@ void Aggregator::write_rounds(const Job &job) {
     move(job, round);
   }
   use_sink(job, [&] { job.sink->end_step(); });
-  if (result_.failure.happened()) job.sink->drop_step();
+  if (drops_ || result_.failure.happened()) job.sink->drop_step();
 }
 
 void Aggregator::read_rounds(const Job &job) {

@@ -10,7 +10,9 @@
 //
 // The thread of an aggregator never calls the transport, so the thread level MPI_THREAD_FUNNELED is sufficient. After
 // storage has failed, an aggregator still opens all rounds, so that no rank waits forever. But it ignores the bytes of
-// these rounds. The outcome of the operation reports the failure to all ranks.
+// these rounds. The outcome of the operation reports the failure to all ranks. An aggregator does the same if a rank
+// has no valid data for a write: it writes no round after it has learned this, and no round in which this rank has
+// bytes.
 #pragma once
 
 #include <condition_variable>
@@ -133,6 +135,7 @@ struct Job {
   std::uint64_t base = 0;
   std::uint64_t step = 0;  ///< the number of steps that were written to the file before this operation
   Sink *sink = nullptr;
+  const Outcome *outcome = nullptr;  ///< knows whether a rank has no valid data
   /// The aggregator's thread calls this function when the job has ended.
   std::function<void(const JobResult &result)> done;
 };
@@ -161,6 +164,7 @@ class Aggregator {
   const int rank_;
 
   JobResult result_;     // the result of the current job
+  bool drops_ = false;   // true if a rank has no valid data for the current write; the step is then dropped
   bool broken_ = false;  // true if this node has given up; later jobs are then dropped
   TaskThread thread_;    // must be the last member, because its tasks use the other members
 };

@@ -107,9 +107,10 @@ int tag_of(std::size_t domain) { return static_cast<int>(domain % 16384); }
 
 }  // namespace
 
-Messages::Messages(Engine &engine, bool write, std::uint64_t base, std::uint64_t operation_of_data,
+Messages::Messages(Engine &engine, Outcome &outcome, bool write, std::uint64_t base, std::uint64_t operation_of_data,
                    std::span<std::byte *const> memory)
     : engine_(engine),
+      outcome_(outcome),
       write_(write),
       shift_(base % AlignedMemory::page_bytes),
       operation_(operation_of_data),
@@ -134,9 +135,10 @@ void Messages::add_contribution(const Contribution &contribution) {
         position += copy_packed(write_, engine_.pattern, range.file, memory_, position);
   };
   flow.begin = [this, &contribution, tag, copy](std::size_t item, Flight &flight) {
-    flight.data.resize(contribution.bytes[item]);
+    flight.data.resize(contribution.bytes[item] + mark_bytes());
     if (!write_) return engine_.link.receive(flight.data, contribution.aggregator, tag);
     copy(item, flight);
+    flight.data.back() = std::byte{outcome_.is_incomplete()};
     return engine_.link.send(flight.data, contribution.aggregator, tag);
   };
   flow.end = [this, copy](std::size_t item, Flight &flight) {
@@ -145,7 +147,7 @@ void Messages::add_contribution(const Contribution &contribution) {
 }
 
 std::span<std::byte> Messages::RelaySlots::bytes(std::size_t item) const {
-  return {node.buffer(work.relay->domain, number(item)), work.messages[item].bytes};
+  return {node.buffer(work.relay->domain, number(item)), work.messages[item].bytes + mark_bytes};
 }
 
 // Returns true if no message uses the slot and no rank copies to or from the slot.
@@ -166,7 +168,8 @@ void Messages::add_relay(const RelayWork &work) {
   flow.items = work.messages.size();
   flow.flights.resize(engine_.node->buffers());
   const int tag = tag_of(work.relay->domain);
-  const auto slots = std::make_shared<RelaySlots>(RelaySlots{work, *engine_.node, operation_ * work.rounds});
+  const auto slots =
+      std::make_shared<RelaySlots>(RelaySlots{work, *engine_.node, operation_ * work.rounds, mark_bytes()});
   if (write_) {
     flow.ready = [slots](std::size_t item) {
       for (; slots->next_open < slots->work.messages.size() && slots->free(slots->next_open); ++slots->next_open) {
@@ -176,6 +179,7 @@ void Messages::add_relay(const RelayWork &work) {
       return item < slots->next_open && slots->node.pending(slots->work.relay->domain, slots->number(item)).load() == 0;
     };
     flow.begin = [this, slots, tag](std::size_t item, Flight &) {
+      slots->bytes(item).back() = std::byte{outcome_.is_incomplete()};
       return engine_.link.send(slots->bytes(item), slots->work.aggregator, tag);
     };
     flow.end = [slots](std::size_t item, Flight &) { slots->user[slots->slot(item)] = 0; };
@@ -211,6 +215,7 @@ void Messages::add_domain(const DomainWork &work) {
     const RemotePart &part = work.remote_parts()[item];
     std::byte *const buffer = node.buffer(work.domain(), first + part.round) + shift_;
     std::byte *position = flight.data.data();
+    if (write_ && flight.data.back() != std::byte{0}) outcome_.mark_incomplete();
     for (const std::uint32_t sender : work.peer(part.peer).senders)
       for (const BufferedRange &range : work.rounds().of(part.round))
         position += copy_remote(write_, work.sender(sender).pattern, range.file, position, buffer + range.position);
@@ -223,7 +228,7 @@ void Messages::add_domain(const DomainWork &work) {
   flow.begin = [this, &work, tag, copy](std::size_t item, Flight &flight) {
     const RemotePart &part = work.remote_parts()[item];
     const int peer = work.peer(part.peer).rank;
-    flight.data.resize(part.bytes);
+    flight.data.resize(part.bytes + mark_bytes());
     if (write_) return engine_.link.receive(flight.data, peer, tag);
     copy(item, flight);
     return engine_.link.send(flight.data, peer, tag);

@@ -23,11 +23,14 @@ Step::Step(Engine &engine, Task task) : engine_(engine), task_(std::move(task)) 
 void Step::start(bool beside) {
   begun_ = Clock::now();
   outcome_.emplace(*engine_.node, engine_.link, engine_.operations++);
-  if (task_.failure.happened()) outcome_->record(task_.failure);
+  if (task_.failure.happened()) {
+    outcome_->record(task_.failure);
+    outcome_->mark_incomplete();
+  }
   const bool data = task_.kind != Task::none;
   if (data) {
     data_number_ = engine_.data_operations++;
-    messages_.emplace(engine_, task_.kind == Task::write, task_.base, data_number_, task_.memory);
+    messages_.emplace(engine_, *outcome_, task_.kind == Task::write, task_.base, data_number_, task_.memory);
   }
   messages_over_ = !data || !messages_->any();
   parts_ = 1 + (data ? static_cast<std::uint32_t>(engine_.aggregators.size()) : 0) + (messages_over_ ? 0 : 1);
@@ -47,7 +50,7 @@ void Step::post_jobs() {
     Aggregator &aggregator = *engine_.aggregators[i];
     Sink &sink = *task_.sinks[i];
     aggregator.post({task_.kind == Task::write, data_number_ * aggregator.work().rounds().count(), task_.base,
-                     task_.step, &sink,
+                     task_.step, &sink, &*outcome_,
                      [self = shared_from_this(), &sink](const JobResult &result) { self->job_done(sink, result); }});
   }
 }
@@ -185,6 +188,7 @@ bool Step::advance() {
 
 void Step::finish() {
   failure_ = outcome_->failure();
+  if (task_.succeeded && !failure_.happened()) task_.succeeded();
   task_.sinks.clear();  // a caller may keep the step, but the step must not keep the file open
   seconds_ = seconds_since(begun_);
   over_ = true;

@@ -83,12 +83,13 @@ void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::
 /// domain. The other end is a rank that has bytes in a round of the domain, or a relay of several of these ranks
 /// (node.hpp). In a write, ranks pack and send their bytes. When a round's buffer is open, the aggregator copies each
 /// received message to its places in the buffer. A read works in the opposite direction. A few messages of each domain
-/// are under way at the same time, in the order of rounds.
+/// are under way at the same time, in the order of rounds. The last byte of each message of a write is 1 if a rank on
+/// the sender's node has no valid data, otherwise 0.
 class Messages {
  public:
   /// `memory` contains the addresses of this rank's variables, or is empty if they are invalid. In this case, the rank
-  /// sends zeros and ignores the bytes that it receives.
-  Messages(Engine &engine, bool write, std::uint64_t base, std::uint64_t operation_of_data,
+  /// sends messages without valid data and ignores the bytes that it receives.
+  Messages(Engine &engine, Outcome &outcome, bool write, std::uint64_t base, std::uint64_t operation_of_data,
            std::span<std::byte *const> memory);
 
   /// Continues the messages as far as possible without waiting. Returns true if all messages have ended. Throws
@@ -118,7 +119,8 @@ class Messages {
   struct RelaySlots {
     const RelayWork &work;
     const Node &node;
-    std::uint64_t first = 0;  // the number of the first round of the operation
+    std::uint64_t first = 0;       // the number of the first round of the operation
+    std::uint64_t mark_bytes = 0;  // the same as Messages::mark_bytes()
     std::size_t next_open = 0;
     // Element i is 1 plus the index of the message that uses slot i, or 0 if no message uses the slot.
     std::array<std::size_t, max_buffers> user{};
@@ -135,8 +137,10 @@ class Messages {
   void add_relay(const RelayWork &work);
   void add_domain(const DomainWork &work);
   bool advance(Flow &flow);
+  std::uint64_t mark_bytes() const { return write_ ? 1 : 0; }
 
   Engine &engine_;
+  Outcome &outcome_;
   const bool write_;
   const std::uint64_t shift_, operation_;
   const std::span<std::byte *const> memory_;
@@ -156,6 +160,7 @@ struct Task {
   /// the number of steps that were written to the file before this operation began
   std::uint64_t step = 0;
   std::vector<std::shared_ptr<Sink>> sinks;  ///< the sink of each domain of this rank
+  std::function<void()> succeeded = {};      ///< called when it is known that the operation has succeeded on all ranks
 };
 
 /// An operation at this rank. The engine must outlive the step.

@@ -75,7 +75,6 @@ std::uint64_t parse_bytes(const std::string &text, const std::string &name) {
 namespace {
 
 constexpr std::string_view checksum_word = "crc32c ";
-constexpr std::uint64_t max_text_bytes = std::uint64_t{1} << 28;
 
 std::string content_of(const OpenFile &file) {
   const std::uint64_t bytes = file.size();
@@ -108,6 +107,10 @@ std::string read_text(const std::string &path) { return content_of(*Files::syste
 std::string read_text(Folder &folder, const std::string &name) { return content_of(*folder.open(name, false, false)); }
 
 void write_durably(Folder &folder, const std::string &name, const std::string &text) {
+  if (text.size() > max_text_bytes)
+    throw InputError(folder.path() + "/" + name + " would have " + format_bytes(text.size()) +
+                     ", but such a file has at most " + format_bytes(max_text_bytes) +
+                     "; declare longer contiguous extents, or write fewer steps");
   const std::string temporary = name + unfinished;
   folder.remove(temporary);  // an earlier writer that was killed may have left this file
   folder.create(temporary, text.size());

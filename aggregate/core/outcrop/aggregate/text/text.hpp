@@ -37,6 +37,9 @@ std::uint64_t parse_bytes(const std::string &text, const std::string &name);
 // A listing is a small text file. Its last line is the checksum of the other lines. A file without a valid last line is
 // damaged. A damaged file may remain if a machine stops during a write.
 
+/// The maximum size of a listing.
+inline constexpr std::uint64_t max_text_bytes = std::uint64_t{1} << 28;
+
 /// The name of a listing has this suffix while the listing is being written.
 inline constexpr const char *unfinished = ".tmp";
 
@@ -53,8 +56,9 @@ std::string read_text(const std::string &path);
 std::string read_text(outcrop::Folder &folder, const std::string &name);
 
 /// Writes the text to a file with a temporary name, makes the file durable, renames it, and makes the folder durable.
-/// Even after a power cut, readers see either the complete new file or the previous file. Throws StorageError. After an
-/// error, readers may see either file until the folder is flushed.
+/// Even after a power cut, readers see either the complete new file or the previous file. Throws InputError if the text
+/// is longer than any listing. Throws StorageError. After this error, readers may see either file until the folder is
+/// flushed.
 void write_durably(outcrop::Folder &folder, const std::string &name, const std::string &text);
 
 // --- parsing -------------------------------------------------------------------------------------------------------
