@@ -42,7 +42,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -51,7 +51,7 @@ from typing import TypeAlias
 import numpy as np
 
 from outcrop import _core
-from outcrop.errors import InputError
+from outcrop.errors import InputError, StorageError
 from outcrop.plan.actions import Action, Commit, Read, Rectangle, Write
 from outcrop.plan.machine import StorageRates
 from outcrop.plan.plan import Sizes
@@ -83,6 +83,7 @@ later parts in seconds."""
 
 CACHE = "devices.json"
 SCRATCH_RECORDS, RING_RECORDS = 512, 16
+MIN_SCRATCH_RECORDS = 2 * RING_RECORDS
 MIN_GRID_BYTES = SCRATCH_RECORDS * RECORD_BYTES // 4
 """The minimum size of arrays for which the device is measured. For smaller arrays, the measurement would take longer
 than the run."""
@@ -252,7 +253,11 @@ def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) 
         return "a raw device is not measured"
     if problem.grid_bytes < MIN_GRID_BYTES:
         return f"a measurement takes too long for arrays of less than {format_bytes(MIN_GRID_BYTES)}"
-    return "there is too little free space to measure it" if may_write else "plan writes nothing; run measures it"
+    if not may_write:
+        return "plan writes nothing; run measures it"
+    if any(_scratch_records(folder) < MIN_SCRATCH_RECORDS for folder in directories):
+        return "there is too little free space to measure it"
+    return "the scratch file of a measurement cannot be written"
 
 
 def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
@@ -261,7 +266,9 @@ def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
         return ASSUMED
     known = load_figures(CACHE, StorageRates).get(_key(folder, io))
     if may_measure and (known is None or known.first_write_bytes_per_second is None):
-        return measure_afresh(folder, io)
+        # A quota or another limit can be too small for the scratch file, but large enough for the run.
+        with suppress(StorageError, OSError):
+            return measure_afresh(folder, io)
     return ASSUMED if known is None else replace(known, origin="cached")
 
 
@@ -274,6 +281,11 @@ def measure_afresh(folder: Path, io: str = "auto") -> StorageRates:
     return measured
 
 
+def _scratch_records(folder: Path) -> int:
+    """Return the number of records of the scratch file of `measure_device`."""
+    return min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // SHARE_OF_FREE // RECORD_BYTES)
+
+
 def _key(folder: Path, io: str) -> str:
     return f"{cache_key(folder)} {io}"
 
@@ -281,8 +293,8 @@ def _key(folder: Path, io: str) -> str:
 def measure_device(folder: Path, io: str) -> StorageRates:
     """Measure reads, writes, and reads and writes at the same time. The measurement takes a few seconds, and up to 1
     GiB of scratch space."""
-    records = min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // 4 // RECORD_BYTES)
-    if records < 2 * RING_RECORDS:
+    records = _scratch_records(folder)
+    if records < MIN_SCRATCH_RECORDS:
         return ASSUMED
     with scratch_store(folder, records * RECORD_BYTES, io) as store:
         row_bytes, shape = 4 * WHOLE.x1, (records, 1, WHOLE.x1)  # each plane has one row, which fills a record
