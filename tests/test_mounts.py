@@ -1,6 +1,7 @@
 """Check that only mounts that can hold files of users become tiers. Each device is one tier, which has the right
 kind."""
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,6 +162,23 @@ def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     assert mounts.writable_directory(mount, [Path("/proc"), tmp_path / "none", file, tmp_path]) == tmp_path.resolve()
+
+
+def test_tiers_are_found_without_home_and_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that tiers are found although the user has no home directory, the working directory is deleted, and there
+    is no directory for temporary files."""
+
+    def failing(error: Exception) -> Callable[[], Path]:
+        def fail() -> Path:
+            raise error
+
+        return fail
+
+    monkeypatch.setattr(Path, "home", failing(RuntimeError("no home directory")))
+    monkeypatch.setattr(Path, "cwd", failing(FileNotFoundError("no working directory")))
+    monkeypatch.setattr(tempfile, "gettempdir", failing(FileNotFoundError("no directory for temporary files")))
+    assert str(tmp_path.resolve()) in [tier.where for tier in storage_tiers([tmp_path])]
+    assert all(tier.where for tier in storage_tiers())
 
 
 def test_mounts_that_nobody_may_look_at_are_left_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,7 +271,7 @@ def name_of(mount: Mount) -> str:
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
     """Return a folder on the mount in which this user can create files. Folders in `wanted` have priority over usual
     places. Return None if this user cannot create files in any of these folders."""
-    for folder in (*wanted, *_usual_places(mount)):
+    for folder in itertools.chain(wanted, _usual_places(mount)):
         if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder.resolve()
     return None
@@ -284,4 +284,9 @@ def _usual_places(mount: Mount) -> Iterator[Path]:
         user = "nobody"
     if mount.point != Path("/"):
         yield from (mount.point / user, mount.point)
-    yield from (Path.home(), Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd(), mount.point)
+    for find in (Path.home, tempfile.gettempdir, lambda: "/var/tmp", Path.cwd, lambda: mount.point):
+        try:
+            place = Path(find())
+        except (OSError, RuntimeError):  # for example, a user without a home directory, or a deleted working directory
+            continue
+        yield place
