@@ -160,7 +160,7 @@ def test_a_directory_needs_space_for_the_temporary_array(tmp_path: Path, monkeyp
     one = sim.setup.description
     arrays = sum(len(one.copies) * one.layout.shard_bytes(shard) for shard in range(one.layout.shards))
     free = arrays + (1 << 20) + sim.plan(8).plan.scratch_bytes
-    room = SimpleNamespace(f_frsize=1, f_bavail=free - 1, f_blocks=free)
+    room = SimpleNamespace(f_frsize=1, f_bavail=free - 1, f_blocks=free, f_fsid=0)
     monkeypatch.setattr(os, "statvfs", lambda path: room)
     with pytest.raises(InputError, match=r"no space: the run needs .* \(30 KiB of it during a pass\), .*a smaller bt"):
         sim.run(8, "none")

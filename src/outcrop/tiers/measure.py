@@ -31,9 +31,10 @@ Later plans multiply all rates of this kernel, or of this disk, by the factor of
 kernel have the same factor, so the factor does not change their order. The run also corrects the rate of its own sizes
 (`RateOfPlan` in update_rate.py).
 
-A disk that is measured again has the factor 1. If all known rates of a kernel were measured with another factor than 1,
-and no rate can be compared with a new rate, a new epoch begins: its factor is 1, and rates of earlier epochs are no
-longer used.
+A disk that is measured again has the factor 1. If cached rates of a disk would need a factor outside the limits, the
+next long run measures the disk again. If all known rates of a kernel were measured with another factor than 1, and no
+rate can be compared with a new rate, a new epoch begins: its factor is 1, and rates of earlier epochs are no longer
+used.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ from outcrop.tiers.discover import available_cores, last_level_bytes, numa_nodes
 from outcrop.tiers.storage_tiers import IN_MEMORY, SCRATCH_PREFIX, cache_key, mount_of
 from outcrop.tiers.tier import Figures
 from outcrop.units import format_bytes
-from outcrop.user_cache import keep_figures, key_of, load_figures
+from outcrop.user_cache import forget_figures, keep_figures, key_of, load_figures
 
 ARRAYS, CACHES = 3, 4
 MIN_ARRAY_BYTES = 16 << 20
@@ -344,6 +345,11 @@ def measure_afresh(folder: Path, io: str = "auto") -> StorageRates:
     return measured
 
 
+def forget_device(folder: Path, io: str) -> None:
+    """Remove the rates of the device of `folder` from the cache, so that the next long run measures the device."""
+    forget_figures(CACHE, StorageRates, _key(folder, io))
+
+
 def _scratch_records(folder: Path) -> int:
     """Return the number of records of the scratch file of `measure_device`."""
     return min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // SHARE_OF_FREE // RECORD_BYTES)
@@ -468,7 +474,8 @@ FACTORS = "runs.json"
 SECONDS_KEPT = 30 * 24 * 3600.0
 """The time after which a factor is no longer used."""
 MIN_FACTOR, MAX_FACTOR = 0.2, 2.0
-"""The limits of a factor. A run that was stopped for a while must not make all later predictions useless."""
+"""The limits of a factor. A run that was stopped for a while must not make all later predictions useless. If the factor
+of a disk is outside these limits, its rates are probably those of another disk, and are removed (run/speeds.py)."""
 
 
 @dataclass(frozen=True)
