@@ -11,7 +11,7 @@ import outcrop as oc
 from images import SHAPE, create, make_image, put
 from manifests import make_manifest
 from outcrop.cli.main import call
-from outcrop.errors import InputError
+from outcrop.errors import InputError, StorageError
 from outcrop.run.device import use as device_use
 from outcrop.run.device.device import needed_bytes
 from outcrop.run.places import check_state, open_state
@@ -149,6 +149,10 @@ def test_the_temporary_array_of_the_plan_must_fit(tmp_path: Path, capsys: pytest
     assert f"has {needed - 1} bytes" in said and f"the run needs {needed} bytes" in said
     assert f"{plan.scratch_bytes} of them during a pass" in said and "a smaller --bt" in said
     assert device.read_bytes() == before and oc.open(device).step == 8
+    with pytest.raises(StorageError, match=f"needs {needed} bytes, {plan.scratch_bytes} of them .* a smaller bt"):
+        oc.open(device).run(8, "none")
+    oc.open(device, sizes={"bt": 2, "by": 32}).run(2, "none")
+    assert oc.open(device).step == 10
     os.truncate(device, needed)
     assert run_in_blocks(device, 12) == 0 and oc.open(device).step == 12
 
