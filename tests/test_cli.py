@@ -172,7 +172,7 @@ def test_a_run_from_first_to_last_command(capsys: pytest.CaptureFixture[str]) ->
     assert report.keys() >= REPORT_KEYS
     sums = {"seconds", "bytes_read", "bytes_written", "bytes_snapshots", "memory_bytes"}
     parts = {"seconds_update", "seconds_read", "seconds_write", "seconds_transfer"}
-    assert report["predicted"].keys() == {*sums, *parts, "seconds_repeated", "assumed", "bytes_sent"}
+    assert report["predicted"].keys() == {*sums, *parts, "seconds_repeated", "storage_factor", "assumed", "bytes_sent"}
     assert (report["bytes_read"], report["bytes_written"]) == (
         report["predicted"]["bytes_read"],
         report["predicted"]["bytes_written"],

@@ -1,14 +1,17 @@
 """Check that no run overwrites other data on a block device."""
 
+import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import outcrop as oc
 from images import SHAPE, create, make_image, put
 from manifests import make_manifest
-from outcrop.errors import InputError
+from outcrop.cli.main import call
+from outcrop.errors import InputError, StorageError
 from outcrop.run.device import use as device_use
 from outcrop.run.device.device import needed_bytes
 from outcrop.run.places import check_state, open_state
@@ -120,6 +123,55 @@ def test_too_small_says_how_many_bytes_are_needed(tmp_path: Path) -> None:
     device.write_bytes(bytes(needed))
     create(device).commit(0)
     assert open_state(device).manifest.step == 0
+
+
+def run_in_blocks(place: Path, steps: int = 8) -> int:
+    """Run a plan with blocks on a device or in a directory, and return the exit code of the command. The command may
+    replace an older run."""
+    raw = ["--raw-device"] if place.suffix == ".img" else []
+    sizes = ["-n", "40", "64", "20", "--memory", "256KiB", "--scheme", "wavefront", "--bt", "4", "--by", "32"]
+    return call(["run", "heat7", *sizes, "-t", str(steps), "-d", str(place), "--force", "--init", "1", *raw])
+
+
+def test_the_temporary_array_of_the_plan_must_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that a device with too few bytes for the temporary array of a plan is refused before anything is written.
+    The message names the sum. A device with this size is accepted."""
+    device = make_image(tmp_path / "a.img")
+    assert run_in_blocks(device) == 0
+    plan = oc.open(device, scheme="wavefront", sizes={"bt": 4, "by": 32}).plan(8).plan
+    needed = needed_bytes(open_state(device).manifest, 0) + plan.scratch_bytes
+    assert plan.scratch_bytes > 0
+    os.truncate(device, needed - 1)
+    before = device.read_bytes()
+    capsys.readouterr()
+    assert run_in_blocks(device, 12) == 2
+    said = capsys.readouterr().err
+    assert f"has {needed - 1} bytes" in said and f"the run needs {needed} bytes" in said
+    assert f"{plan.scratch_bytes} of them during a pass" in said and "a smaller --bt" in said
+    assert device.read_bytes() == before and oc.open(device).step == 8
+    with pytest.raises(StorageError, match=f"needs {needed} bytes, {plan.scratch_bytes} of them .* a smaller bt"):
+        oc.open(device).run(8, "none")
+    oc.open(device, sizes={"bt": 2, "by": 32}).run(2, "none")
+    assert oc.open(device).step == 10
+    os.truncate(device, needed)
+    assert run_in_blocks(device, 12) == 0 and oc.open(device).step == 12
+
+
+def test_a_directory_needs_space_for_the_temporary_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that nothing is created if the free space is not sufficient for the temporary array of the plan."""
+    place, given = tmp_path / "run.oc", {"memory": "256KiB", "scheme": "wavefront", "sizes": {"bt": 4, "by": 32}}
+    sim = oc.Simulation("heat7", (20, 64, 40), directory=place, init=1, **given)
+    one = sim.setup.description
+    arrays = sum(len(one.copies) * one.layout.shard_bytes(shard) for shard in range(one.layout.shards))
+    free = arrays + (1 << 20) + sim.plan(8).plan.scratch_bytes
+    room = SimpleNamespace(f_frsize=1, f_bavail=free - 1, f_blocks=free, f_fsid=0)
+    monkeypatch.setattr(os, "statvfs", lambda path: room)
+    with pytest.raises(InputError, match=r"no space: the run needs .* \(30 KiB of it during a pass\), .*a smaller bt"):
+        sim.run(8, "none")
+    assert not place.exists()
+    room.f_bavail = free
+    sim.run(8, "none")
+    assert oc.open(place).step == 8
 
 
 def test_runs_are_only_replaced_by_force(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Check that only mounts that can hold files of users become tiers. Each device is one tier, which has the right
 kind."""
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,8 +145,9 @@ def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_figures_keep_their_names(machine: Machine) -> None:
-    """Checks the key of cached figures: the source, the place and the type of the mount. The key must not change, so
-    that Outcrop finds figures of earlier versions. If a path has several mounts, the last mount counts."""
+    """Checks the key of cached figures: the source, the place and the type of the mount. The key must not change for
+    file systems without a stable identity, so that Outcrop finds figures of earlier versions. If a path has several
+    mounts, the last mount counts."""
     found = machine(
         "20 1 98:0 / / rw - ext4 /dev/root rw\n21 20 98:1 / @/net\\040here rw - ext4 /dev/hidden rw\n"
         "22 20 98:2 / @/net\\040here rw - xfs /dev/sdb1 rw\n"
@@ -155,12 +158,47 @@ def test_figures_keep_their_names(machine: Machine) -> None:
     assert mounts.cache_key(folder / "inside") == f"/dev/sdb1 {folder} xfs"
 
 
+@pytest.mark.parametrize(("kind", "has_identity"), [
+    ("ext4", True), ("btrfs", True), ("xfs", False), ("tmpfs", False), ("overlay", False), ("nfs4", False),
+])  # fmt: skip
+def test_another_disk_with_the_same_name_has_figures_of_its_own(
+    kind: str, has_identity: bool, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks that the key of cached figures contains the identity of the file system, if this identity stays the same
+    when the file system is mounted again."""
+    machine(f"20 1 98:0 / / rw - ext4 /dev/root rw\n21 20 98:1 / @/scratch rw - {kind} /dev/sdb1 rw\n")
+    folder = next(mount.point for mount in mounts.all_mounts() if mount.source == "/dev/sdb1")
+    keys = []
+    for identity in (0, 5, 6, 5):
+        monkeypatch.setattr(mounts.os, "statvfs", lambda path, identity=identity: SimpleNamespace(f_fsid=identity))
+        keys.append(mounts.cache_key(folder))
+    assert keys[0] == f"/dev/sdb1 {folder} {kind}" and keys[1] == keys[3]
+    assert len(set(keys)) == (3 if has_identity else 1)
+
+
 def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:
     """Checks that `writable_directory` returns the first candidate that is a directory on this file system."""
     mount = mounts.mount_of(tmp_path)
     file = tmp_path / "file"
     file.write_text("")
     assert mounts.writable_directory(mount, [Path("/proc"), tmp_path / "none", file, tmp_path]) == tmp_path.resolve()
+
+
+def test_tiers_are_found_without_home_and_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that tiers are found although the user has no home directory, the working directory is deleted, and there
+    is no directory for temporary files."""
+
+    def failing(error: Exception) -> Callable[[], Path]:
+        def fail() -> Path:
+            raise error
+
+        return fail
+
+    monkeypatch.setattr(Path, "home", failing(RuntimeError("no home directory")))
+    monkeypatch.setattr(Path, "cwd", failing(FileNotFoundError("no working directory")))
+    monkeypatch.setattr(tempfile, "gettempdir", failing(FileNotFoundError("no directory for temporary files")))
+    assert str(tmp_path.resolve()) in [tier.where for tier in storage_tiers([tmp_path])]
+    assert all(tier.where for tier in storage_tiers())
 
 
 def test_mounts_that_nobody_may_look_at_are_left_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

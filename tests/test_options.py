@@ -80,6 +80,18 @@ def test_a_time_step_on_the_command_line_replaces_the_one_in_the_file(capsys: py
     assert "are the same; give one of them" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("params", ["5", '"c0=0.1"', '["c0=0.1"]'])
+def test_parameters_of_a_file_must_have_names(params: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that wrong parameters in a file are refused with an error of one line, also if --param gives a further
+    parameter."""
+    Path("heat.toml").write_text(f'[problem]\nstencil = "heat2"\nshape = [6, 8, 10]\nsteps = 2\nparams = {params}\n')
+    for words in ([], ["--param", "c1=0.1"]):
+        assert call(["run", "heat.toml", "-d", "run.oc", *words]) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and said.err.count("\n") == 1
+        assert f"params {params} must be values by name, such as {{ dt = ... }}".replace('"', "'") in said.err
+
+
 def test_what_was_saved_runs_again_and_is_never_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", "heat7", "-n", "10", "8", "6", "-t", "3", "--init", "random:3", "-d", "first.oc", "--boundary"]
     assert call([*words, "x=periodic", "--memory", "16MiB", "--quiet", "--force", "--save", "saved.toml"]) == 0

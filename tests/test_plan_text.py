@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,26 @@ def test_figures_that_are_assumed_are_said_to_be(
     assert call(["run", *words, "--force"]) == 0
     said = capsys.readouterr().out
     assert "storage  measured: " in said and "the prediction assumes" not in said
+
+
+def test_a_disk_that_cannot_be_measured_is_assumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks a run whose limit for files is enough for its own files, but not for the scratch file of a measurement.
+    The run must take place, and say why the speed of the disk is assumed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(engine, "WORTH_MEASURING_UPDATES", 1)
+    monkeypatch.setattr(measure, "MIN_GRID_BYTES", 1)
+    words = ["run", "heat7", "-n", "32", "32", "32", "-t", "4", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (32 << 20, hard))
+    try:
+        assert call(words) == 0, capsys.readouterr().err
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    said = capsys.readouterr().out
+    assert "storage  assumed: " in said and "the scratch file of a measurement cannot be written" in said
+    assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".")] == []
 
 
 @pytest.mark.parametrize("rate", [2e4, 1e18])

@@ -263,7 +263,7 @@ def test_snapshots_that_have_no_room_are_refused(tmp_path: Path, monkeypatch: py
     size of the snapshots.
     """
     sim, room = make(tmp_path / "run.oc"), os.statvfs(tmp_path)
-    few = SimpleNamespace(f_bavail=10, f_frsize=room.f_frsize)
+    few = SimpleNamespace(f_bavail=10, f_frsize=room.f_frsize, f_fsid=room.f_fsid)
     monkeypatch.setattr(os, "statvfs", lambda path: few)
     with pytest.raises(InputError, match="no space: 9 snapshots need"):
         sim.run(STEPS)

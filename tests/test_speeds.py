@@ -46,7 +46,7 @@ def report(tmp_path: Path) -> Report:
     return replace(short, predicted=guess, **times)
 
 
-def prepared(factor: float = 1.0, storage: float = 1.0) -> Any:
+def prepared(factor: float = 1.0, storage: float | None = 1.0) -> Any:
     return SimpleNamespace(rate=RateOfPlan("sizes", RATE, "updates heat2", factor, 0), storage_factor=storage)
 
 
@@ -131,6 +131,28 @@ def test_a_wrong_speed_of_a_disk_is_forgotten(report: Report, setup: Setup, tmp_
     waits = replace(report, seconds=14.0, seconds_read_wait=3.8)
     speeds.keep_speeds(waits, prepared(storage=0.5), setup)
     assert measure.factor_of(key) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("seconds", [400.0, 2.1])
+def test_another_disk_is_measured_again(seconds: float, report: Report, setup: Setup, tmp_path: Path) -> None:
+    """Checks a run whose disk is much slower or faster than the figures in the cache. Another disk may have the same
+    name now. A bounded factor could not correct its figures, so they are removed. If the run itself has measured the
+    disk, the figures stay, with a bounded factor."""
+    places, problem = [tmp_path], make_problem((30, 30, 30), (1, 1, 1), 2)
+    key = measure.factor_key(places, "auto")
+    disk = {key.removeprefix("storage "): DISK, "another disk": DISK}
+    report = replace(report, seconds=seconds, seconds_read_wait=0.9 * seconds)
+    cached = replace(report, predicted=replace(report.predicted, storage_factor=1.0))
+    measured = replace(report, predicted=replace(report.predicted, storage_factor=None))
+    bound = measure.MIN_FACTOR if seconds > 10 else measure.MAX_FACTOR
+    keep_figures(measure.CACHE, disk)
+    speeds.keep_speeds(measured, prepared(storage=None), setup)
+    assert measure.device(places, "auto", False, problem).read_bytes_per_second == pytest.approx(2e9 * bound)
+    assert not any("another disk" in line for line in speeds.remarks(measured))
+    speeds.keep_speeds(cached, prepared(), setup)
+    assert measure.device(places, "auto", False, problem).origin == "assumed"
+    assert list(load_figures(measure.CACHE, StorageRates)) == ["another disk"]
+    assert "when its speed was measured, or another disk was measured" in "".join(speeds.remarks(cached))
 
 
 def test_a_factor_is_bounded_and_expires(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

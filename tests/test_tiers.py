@@ -2,19 +2,25 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from outcrop import _core
+from outcrop.bench.memory import cached_share, drop_from_page_cache
 from outcrop.cli import tiers as tiers_command
 from outcrop.cli.main import call
-from outcrop.errors import InputError
+from outcrop.errors import InputError, StorageError
+from outcrop.plan.machine import StorageRates
 from outcrop.tiers import discover, measure, storage_tiers, survey
 from outcrop.tiers.storage_tiers import mount_of, mounted_tier
 from outcrop.tiers.survey import find_tiers
 from outcrop.tiers.tier import KINDS, Figures, Persistence
 from outcrop.user_cache import keep_figures, load_figures
+from strategies import make_problem
 
 FIGURES = ("read_bytes_per_second", "write_bytes_per_second", "random_read_bytes_per_second",
            "random_write_bytes_per_second", "latency_seconds_read")  # fmt: skip
@@ -209,3 +215,84 @@ def test_rates_of_a_device_are_measured_with_the_executor(tmp_path: Path, monkey
     assert found.first_write_bytes_per_second is not None
     assert all(0 < rate < float("inf") for rate in (*rates, found.first_write_bytes_per_second))
     assert found.origin == "measured" and not list(tmp_path.iterdir())
+
+
+def kept_share() -> float:
+    """Return the share of the pages of the scratch file that are in the page cache."""
+    links = (path for path in Path("/proc/self/fd").iterdir() if path.is_symlink())
+    (scratch, *_) = (path for path in links if storage_tiers.SCRATCH_PREFIX in os.readlink(path))
+    share = cached_share(scratch)
+    assert share is not None
+    return share
+
+
+@pytest.fixture
+def dropping(folder: Path) -> Path:
+    """Return the empty folder. Skip the test if the system cannot remove the pages of files there from the page cache,
+    as on tmpfs."""
+    file = folder / "file"
+    file.write_bytes(bytes(1 << 20))
+    drop_from_page_cache(file)
+    if cached_share(file) != 0:
+        pytest.skip("the page cache keeps the pages of files in this folder")
+    file.unlink()
+    return folder
+
+
+def test_rates_of_a_device_are_not_those_of_the_page_cache(dropping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that each pass of a measurement begins without pages in the page cache, if transfers use it."""
+    monkeypatch.setattr(measure, "SCRATCH_RECORDS", 2 * measure.RING_RECORDS)
+    shares, make = [], _core.make_executor
+
+    def executor(*words: Any, **named: Any) -> Any:
+        made = make(*words, **named)
+
+        class Watched:
+            def run(self, *words: Any, **named: Any) -> Any:
+                shares.append(kept_share())
+                return made.run(*words, **named)
+
+        return Watched()
+
+    monkeypatch.setattr(_core, "make_executor", executor)
+    assert measure.measure_afresh(dropping, "mmap").origin == "measured"
+    assert len(shares) > 5 and max(shares) < 0.1, shares
+
+
+def test_figures_of_a_tier_are_not_those_of_the_page_cache(dropping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that no page of the scratch file is in the page cache before a measurement, if transfers use it. The time
+    of writes must include their flush."""
+    found, run = [], _core.measure_transfers
+
+    def transfer(store: _core.Store, **named: Any) -> tuple[int, int, float]:
+        found.append((named["write"], named["flush"], named["random"], kept_share()))
+        return run(store, **named)
+
+    monkeypatch.setattr(_core, "measure_transfers", transfer)
+    assert measure.measure_storage(dropping, 1 << 30, "mmap").origin == "measured"
+    assert all(is_flushed for is_write, is_flushed, *_ in found if is_write)
+    # A random access to a mapped file also maps pages around it. The system keeps mapped pages.
+    assert all(share < 0.1 for *_, is_random, share in found if not is_random)
+
+
+def measured_rates(folder: Path) -> str:
+    problem = make_problem((64, 1024, 1024), (1, 1, 1), 2)
+    assert problem.grid_bytes >= measure.MIN_GRID_BYTES
+    return measure.device([folder], "mmap", True, problem).origin
+
+
+def tier_note(folder: Path) -> str:
+    with pytest.raises(StorageError) as error:
+        measure.measure_storage(folder, 1 << 30, "mmap")
+    return str(error.value)
+
+
+@pytest.mark.parametrize(("figures", "expected"), [(measured_rates, "assumed"), (tier_note, "stays in the page cache")])
+def test_a_disk_behind_a_page_cache_that_keeps_pages_is_not_measured(
+    dropping: Path, figures: Callable[[Path], str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks that speeds of memory are neither used nor kept as speeds of a disk. Here, the system keeps all pages of
+    the scratch file in the page cache."""
+    monkeypatch.setattr(os, "posix_fadvise", lambda *_: None)
+    assert expected in figures(dropping)
+    assert not load_figures(measure.CACHE, StorageRates)

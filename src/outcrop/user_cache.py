@@ -229,9 +229,20 @@ def keep_figures(name: str, figures: Mapping[str, DataclassInstance]) -> None:
     are kept, too. If the cache cannot be used, the figures are lost, but no error is raised."""
     with suppress(InputError, OSError), open_folder(make=True) as folder, folder.locked():
         known = _figures_in(folder, name, type(next(iter(figures.values()))))
-        kept = {key: asdict(one) for key, one in known.items() if key not in figures}
-        kept |= {key: asdict(one) for key, one in figures.items()}
-        folder.write(name, json.dumps(dict(list(kept.items())[-MAX_ENTRIES:]), indent=1).encode())
+        _write_figures(folder, name, {key: one for key, one in known.items() if key not in figures} | dict(figures))
+
+
+def forget_figures(name: str, figures: type[DataclassInstance], key: str) -> None:
+    """Remove the figures of one key from a file. If the cache cannot be used, nothing happens."""
+    with suppress(InputError, OSError), open_folder(make=False) as folder, folder.locked():
+        known = _figures_in(folder, name, figures)
+        if known.pop(key, None) is not None:
+            _write_figures(folder, name, known)
+
+
+def _write_figures(folder: CacheFolder, name: str, figures: Mapping[str, DataclassInstance]) -> None:
+    kept = {key: asdict(one) for key, one in list(figures.items())[-MAX_ENTRIES:]}
+    folder.write(name, json.dumps(kept, indent=1).encode())
 
 
 def key_of(what: str) -> str:

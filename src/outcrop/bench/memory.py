@@ -16,8 +16,6 @@ always switched off and removed:
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import re
 import shutil
@@ -32,10 +30,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from outcrop import _core
 from outcrop.errors import InputError, StorageError
+from outcrop.tiers import measure
 from outcrop.units import format_bytes
 
 MAX_REMOVALS, SECONDS_BETWEEN = 50, 0.1
@@ -157,7 +154,7 @@ def _make_group(limit_bytes: int, may_swap: bool) -> Group | None:
     return None
 
 
-PROC, PAGE_BYTES = Path("/proc/self"), mmap.PAGESIZE
+PROC = Path("/proc/self")
 
 
 class PeakMemory:
@@ -189,30 +186,16 @@ def _value(text: str, name: str) -> int:
 
 
 def drop_from_page_cache(path: Path, length: int = 0) -> None:
-    """Drop the first `length` bytes of a file from the page cache. If `length` is 0, drop the whole file. The file is
-    flushed first, because the system drops only clean pages."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-        os.posix_fadvise(handle, 0, length, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(handle)
+    """Drop the first `length` bytes of a file from the page cache. If `length` is 0, drop the whole file."""
+    with path.open("rb") as file:
+        measure.drop_from_page_cache(file.fileno(), length)
 
 
 def cached_share(path: Path) -> float | None:
     """Return the share of a file's pages that are in the page cache, from 0 to 1. Return None if this share is
     unknown."""
-    with path.open("r+b") as file:  # mincore reports the pages only to a process that may write the file
-        if os.fstat(file.fileno()).st_size == 0:
-            return 0.0
-        with mmap.mmap(file.fileno(), 0) as mapped:
-            pages = np.zeros(-(-len(mapped) // PAGE_BYTES), np.uint8)
-            place = np.frombuffer(mapped, np.uint8)
-            answer = ctypes.CDLL(None, use_errno=True).mincore(
-                ctypes.c_void_p(place.ctypes.data), ctypes.c_size_t(len(mapped)), ctypes.c_void_p(pages.ctypes.data)
-            )
-            del place
-    return float(np.mean(pages & 1)) if answer == 0 else None
+    with path.open("r+b") as file:
+        return measure.cached_share(file.fileno())
 
 
 SWAP_PROGRAMS = ("mkswap", "swapon", "swapoff")

@@ -74,7 +74,7 @@ def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, floa
     found = []
     shapes = dict.fromkeys(state, scale.shape)
     with (
-        scratch_store(folder, total, "auto") as store,
+        scratch_store(folder, total, "auto") as (store, _),
         Trajectory(folder / "storage", shapes, "float32", states=scale.states) as history,
     ):
         for _ in range(scale.rounds + 1):

@@ -217,6 +217,7 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
     from outcrop.run.definition import as_stencil
     from outcrop.run.inputs.initial import values_by_name
     from outcrop.run.options_file import SUFFIX, read_options
+    from outcrop.run.user_values import require_mapping
 
     return_freed_memory()
     name = given["stencil"]
@@ -231,6 +232,7 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
         words["shape"] = parse_size(words["shape"], stencil)
     if "params" in words:
         in_file, given_here = options.get("params", {}), parse_parameters(words["params"])
+        require_mapping(in_file, f"{name}: problem.params", "dt")
         if "dt" in given_here and "dt" not in in_file:
             options.pop("dt", None)  # the file may give the same value as `dt`, and the command line replaces it
         words["params"] = {**in_file, **given_here}

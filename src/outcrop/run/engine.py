@@ -136,14 +136,14 @@ def translated(plan: Plan) -> list[_core.Pass]:
 class Prepared(Planned):
     """A plan for this machine with its kernel, its scalars and the layout of its threads. `rate` is the update rate of
     the plan if it belongs to the user's cache. The plan uses speeds of the disk that were multiplied by
-    `storage_factor` (tiers/measure.py)."""
+    `storage_factor` (tiers/measure.py). `storage_factor` is None if these speeds do not come from the cache."""
 
     kernel: Kernel
     scalars: Scalars
     layout: ThreadLayout
     bind: str
     rate: RateOfPlan | None = None
-    storage_factor: float = 1.0
+    storage_factor: float | None = None
 
     @property
     def thread_layout(self) -> str:
@@ -247,7 +247,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         updates_origin=rate.origin, assumed=assumed,
         kernel=kernel, scalars=scalars, layout=lay_out(settings.threads, settings.bind), bind=settings.bind,
         rate=rate.of_plan(choice.plan.sizes), axes=description.axis_names,
-        storage_factor=measure.factor_of(disk) if disk and machine.device.origin == "cached" else 1.0,
+        storage_factor=measure.factor_of(disk) if disk and machine.device.origin == "cached" else None,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from outcrop.run.disk.replacement import located, old_run_held, publish, staged_
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import assign
 from outcrop.run.inputs.initial import read_all
-from outcrop.run.places import created_state, may_hold_run
+from outcrop.run.places import check_state, created_state, may_hold_run
 from outcrop.run.ranks.shared import share
 from outcrop.run.setup import Setup
 
@@ -55,6 +55,13 @@ def begin_run(setup: Setup, steps: int, planes: Mapping[str, PlaneSource], is_ap
         if not waits:
             publish(state, taken)
     return _shared(setup, state)
+
+
+def require_room(setup: Setup, state: State | None, scratch_bytes: int) -> None:
+    """Raise InputError if a new run has no space for its arrays and for the `scratch_bytes` of its plan. Without this
+    check, the run would fail after its values were written and an old run was replaced."""
+    if state is None and scratch_bytes:
+        check_state(list(setup.directories), setup.description, setup.force, setup.raw_device, scratch_bytes)
 
 
 def _shared(setup: Setup, state: State) -> State:

@@ -52,12 +52,17 @@ def check_files(state: State) -> None:
         state.check()  # the other process may have made the files in the meantime
 
 
-def check_state(places: list[Path], description: Description, force: bool = False, raw_device: bool = False) -> None:
-    """Raise InputError if `created_state` cannot create the run. If a killed process has begun to replace an older run
-    in the same place, finish this work first. Otherwise the function changes nothing on storage."""
-    if not are_devices(places, raw_device):
+def check_state(
+    places: list[Path], description: Description, force: bool = False, raw_device: bool = False, scratch_bytes: int = 0
+) -> None:
+    """Raise InputError if `created_state` cannot create the run, or if there is no space for the `scratch_bytes` of its
+    plan. If a killed process has begun to replace an older run in the same place, finish this work first. Otherwise the
+    function changes nothing on storage."""
+    if are_devices(places, raw_device):
+        check_devices(places, description, force, scratch_bytes)
+    else:
         finish(places[0])
-    (check_devices if are_devices(places, raw_device) else check_creation)(places, description, force)
+        check_creation(places, description, force, scratch_bytes=scratch_bytes)
 
 
 @contextlib.contextmanager

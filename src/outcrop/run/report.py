@@ -31,7 +31,8 @@ class Predicted:
     """The prediction of the plan. `assumed` gives the reason for each assumed speed. The keys of `assumed` are
     "updates" and "storage". `seconds_update`, `seconds_read` and `seconds_write` are the times that updates, reads and
     writes would each take alone. `seconds_transfer` is the time of reads and writes together. For several ranks, these
-    times are the times of the slowest rank."""
+    times are the times of the slowest rank. `storage_factor` is the factor with which an earlier run has corrected the
+    measured speed of the disk, or None if this speed does not come from the cache."""
 
     seconds: float
     bytes_read: int
@@ -45,6 +46,7 @@ class Predicted:
     seconds_write: float = 0.0
     bytes_snapshots: int = 0
     seconds_transfer: float = 0.0
+    storage_factor: float | None = None
 
 
 @dataclass(frozen=True)
@@ -282,7 +284,7 @@ def make_report(
             guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes, dict(prepared.assumed),
             bytes_sent=guess.bytes_sent, seconds_update=guess.seconds_update, seconds_read=guess.seconds_read,
             seconds_write=guess.seconds_write, seconds_transfer=guess.seconds_transfer,
-            bytes_snapshots=prepared.plan.snapshot_bytes,
+            bytes_snapshots=prepared.plan.snapshot_bytes, storage_factor=prepared.storage_factor,
         ),
         seconds_other=_rest(runner.seconds, counters),
         warning=warning,
@@ -322,6 +324,7 @@ def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: 
         {what: why for one in guesses for what, why in one["assumed"].items()},
         bytes_sent=sum(one["bytes_sent"] for one in guesses),
         bytes_snapshots=sum(one["bytes_snapshots"] for one in guesses),
+        storage_factor=guesses[slowest]["storage_factor"],
         **{f"seconds_{name}": guesses[slowest][f"seconds_{name}"] for name in ("update", "read", "write", "transfer")},
     )  # fmt: skip
     bad: dict[str, tuple[int, int]] = {}

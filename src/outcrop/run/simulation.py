@@ -35,7 +35,7 @@ from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import FieldView, assign, own_rows, padded, require_fields, require_given
 from outcrop.run.engine import Prepared, prepare
-from outcrop.run.first_values import begin_run, replace_old
+from outcrop.run.first_values import begin_run, replace_old, require_room
 from outcrop.run.inputs.initial import cache_within, checked_planes, named_source, scan_finite
 from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.joint_plan import require_machine_memory
@@ -352,6 +352,7 @@ class Simulation(Described):
         with self._state.locked(check=False) if self._state else contextlib.nullcontext():
             prepared = self._prepare(steps, may_write=True)
             prepared.require_legal()
+            require_room(self._setup, self._state, prepared.plan.scratch_bytes)
         self._prepared = [*self._prepared[-1:], prepared]
         return prepared
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from outcrop.paths import nearest_existing
 from outcrop.tiers import measure
-from outcrop.tiers.measure import keep_factor
+from outcrop.tiers.measure import MAX_FACTOR, MIN_FACTOR, keep_factor
 from outcrop.units import format_seconds
 
 if TYPE_CHECKING:
@@ -65,6 +65,13 @@ def storage_ratio(report: Report) -> float | None:
     return max(whole, by_waits) if whole < 1 else min(whole, by_waits)
 
 
+def _is_another_disk(storage_factor: float | None, ratio: float) -> bool:
+    """Return True if the speed of the disk differs so much from its speed in the cache that another disk may have been
+    measured. `storage_factor` is None if the speed does not come from the cache. `ratio` is the result of
+    `storage_ratio`."""
+    return storage_factor is not None and not MIN_FACTOR <= storage_factor / ratio <= MAX_FACTOR
+
+
 def _is_limit_expected(report: Report) -> bool:
     return report.predicted.seconds > (1 + WAITING) * report.predicted.seconds_update
 
@@ -86,15 +93,16 @@ def remarks(report: Report) -> Iterator[str]:
     ratio = storage_ratio(report)
     if ratio and not 1 / DIFFERS <= ratio <= DIFFERS:
         expected = format_seconds(report.seconds / ratio)
+        another = ", or another disk was measured" if _is_another_disk(guess.storage_factor, ratio) else ""
         if _waits(report) >= WAITING * report.seconds:
             yield (
                 f"note: the disk has limited this run to {format_seconds(report.seconds)}, predicted {expected}; other "
-                "programs use the disk now, or have used it when its speed was measured"
+                f"programs use the disk now, or have used it when its speed was measured{another}"
             )
         elif _is_limit_expected(report):
             yield (
                 "note: this run has not waited for its disk as predicted; other programs have used the disk when its "
-                "speed was measured"
+                f"speed was measured{another}"
             )
 
 
@@ -107,6 +115,11 @@ def keep_speeds(report: Report, prepared: Prepared, setup: Setup) -> None:
         return
     if (ratio := updates_ratio(report)) is not None and prepared.rate:
         prepared.rate.keep_run(ratio)
-    key = measure.factor_key([nearest_existing(path) for path in setup.directories], description.settings.io)
-    if (ratio := storage_ratio(report)) is not None and key:
-        keep_factor(key, prepared.storage_factor / ratio)
+    places, io = [nearest_existing(path) for path in setup.directories], description.settings.io
+    key = measure.factor_key(places, io)
+    if (ratio := storage_ratio(report)) is None or not key:
+        return
+    if _is_another_disk(prepared.storage_factor, ratio):
+        measure.forget_device(places[0], io)  # a bounded factor would never correct these rates
+    else:
+        keep_factor(key, (prepared.storage_factor or 1.0) / ratio)

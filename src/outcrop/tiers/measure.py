@@ -5,7 +5,9 @@ latency is also measured. The triad uses three arrays. If enough memory is free,
 all last-level caches together, as STREAM requires. The three arrays together take at most a quarter of the free memory.
 
 A storage tier is measured with the same store as in runs. If possible, the transfers bypass the page cache. The
-measurement uses up to 1 GiB of scratch space and takes about ten seconds:
+measurement uses up to 1 GiB of scratch space and takes about ten seconds. If transfers use the page cache, the pages of
+the scratch file are removed from it before each measurement, and the time of writes includes their flush. The parts of
+the measurement are:
 
     `fill`         The first write shows only how many bytes can be transferred in the given time. The rate of this
                    write does not count, because the write allocates blocks, and the writes of runs do not.
@@ -16,8 +18,8 @@ measurement uses up to 1 GiB of scratch space and takes about ten seconds:
 
 The storage of a run is measured with the executor. The executor makes the same transfers as in a run, but no updates.
 The executor writes a scratch file, reads this file, and then reads and writes at the same time. The first write to the
-new file is timed separately, because snapshots are also written to new files. The measured rates are cached for each
-device and backend.
+new file is timed separately, because snapshots are also written to new files. Before each pass, the pages of the file
+are removed from the page cache if transfers use it. The measured rates are cached for each device and backend.
 
 Factors correct measured speeds. Update rates and the speeds of disks are measured once, and then kept in the cache.
 Later, other programs can use the machine, or the machine can be slower or faster. So at the end of a long run, Outcrop
@@ -29,38 +31,42 @@ Later plans multiply all rates of this kernel, or of this disk, by the factor of
 kernel have the same factor, so the factor does not change their order. The run also corrects the rate of its own sizes
 (`RateOfPlan` in update_rate.py).
 
-A disk that is measured again has the factor 1. If all known rates of a kernel were measured with another factor than 1,
-and no rate can be compared with a new rate, a new epoch begins: its factor is 1, and rates of earlier epochs are no
-longer used.
+A disk that is measured again has the factor 1. If cached rates of a disk would need a factor outside the limits, the
+next long run measures the disk again. If all known rates of a kernel were measured with another factor than 1, and no
+rate can be compared with a new rate, a new epoch begins: its factor is 1, and rates of earlier epochs are no longer
+used.
 """
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outcrop import _core
-from outcrop.errors import InputError
+from outcrop.errors import InputError, StorageError
 from outcrop.plan.actions import Action, Commit, Read, Rectangle, Write
 from outcrop.plan.machine import StorageRates
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import PLAIN_FIELDS, Problem
 from outcrop.tiers.discover import available_cores, last_level_bytes, numa_nodes, processor_name
-from outcrop.tiers.storage_tiers import SCRATCH_PREFIX, cache_key, mount_of
+from outcrop.tiers.storage_tiers import IN_MEMORY, SCRATCH_PREFIX, cache_key, mount_of
 from outcrop.tiers.tier import Figures
 from outcrop.units import format_bytes
-from outcrop.user_cache import keep_figures, key_of, load_figures
+from outcrop.user_cache import forget_figures, keep_figures, key_of, load_figures
 
 ARRAYS, CACHES = 3, 4
 MIN_ARRAY_BYTES = 16 << 20
@@ -71,6 +77,12 @@ PAGE_BYTES, PAGES_IN_FLIGHT = 4096, 32
 SCRATCH_BYTES, MIN_SCRATCH_BYTES = 1 << 30, 64 << 20
 SHARE_OF_FREE = 4
 """A measurement uses at most 1/SHARE_OF_FREE of the free space."""
+SHARE_OF_SPAN = 16
+"""Random accesses through the page cache transfer at most 1/SHARE_OF_SPAN of the file, so that they seldom reach a page
+for the second time."""
+MAX_KEPT_SHARE = 0.1
+"""The maximum share of a file's pages that may stay in the page cache, so that reads still show the speed of the
+disk."""
 FILL_SECONDS, SEQUENTIAL_SECONDS, RANDOM_SECONDS, LATENCY_SECONDS = 4.0, 1.5, 1.0, 0.5
 STORAGE_REPEATS, FLUSHES = 2, 5
 MAX_MEMORY_SECONDS = 2.0
@@ -83,6 +95,7 @@ later parts in seconds."""
 
 CACHE = "devices.json"
 SCRATCH_RECORDS, RING_RECORDS = 512, 16
+MIN_SCRATCH_RECORDS = 2 * RING_RECORDS
 MIN_GRID_BYTES = SCRATCH_RECORDS * RECORD_BYTES // 4
 """The minimum size of arrays for which the device is measured. For smaller arrays, the measurement would take longer
 than the run."""
@@ -121,14 +134,17 @@ def measure_storage(
     folder: Path, free_bytes: int, io: str = "auto", tell: Tell = lambda part, seconds: None
 ) -> Figures:
     """Measure the device that holds `folder`. `tell` is called before each part of the measurement. Raises InputError
-    if the device has too little free space. Raises StorageError or OSError if files cannot be created or transfers
-    fail."""
+    if the device has too little free space. Raises StorageError or OSError if files cannot be created, transfers fail,
+    or the file stays in the page cache."""
     size = min(SCRATCH_BYTES, free_bytes // SHARE_OF_FREE, shutil.disk_usage(folder).free // SHARE_OF_FREE)
     size -= size % RECORD_BYTES
     if size < MIN_SCRATCH_BYTES:
         needed = format_bytes(MIN_SCRATCH_BYTES)
         raise InputError(f"not measured: needs {needed}, and may use a quarter of the free space")
-    with scratch_store(folder, size, io) as store:
+    with scratch_store(folder, size, io) as (store, handle):
+        if not store.direct:
+            _require_dropped(store, handle, folder)
+            size = MIN_SCRATCH_BYTES  # the flush of more bytes could take longer than the given time
         left = MAX_STORAGE_SECONDS
 
         def begin(part: str, seconds: float) -> None:
@@ -137,9 +153,9 @@ def measure_storage(
             left -= seconds
 
         begin("first write", FILL_SECONDS)
-        meter = _Meter(store, size)
+        meter = _Meter(store, handle, size)
         span = meter.moved_bytes(write=True, seconds=FILL_SECONDS)
-        meter = _Meter(store, max(span - span % RECORD_BYTES, RECORDS_IN_FLIGHT * RECORD_BYTES))
+        meter = _Meter(store, handle, max(span - span % RECORD_BYTES, RECORDS_IN_FLIGHT * RECORD_BYTES))
         begin("writes", STORAGE_REPEATS * SEQUENTIAL_SECONDS)
         write = max(meter.sequential(True) for _ in range(STORAGE_REPEATS))
         begin("reads", STORAGE_REPEATS * SEQUENTIAL_SECONDS)
@@ -161,9 +177,10 @@ def measure_storage(
 
 @dataclass(frozen=True)
 class _Meter:
-    """Measures transfers of the first `span_bytes` bytes of a store's file."""
+    """Measures transfers of the first `span_bytes` bytes of a store's file. `handle` is a descriptor of this file."""
 
     store: _core.Store
+    handle: int
     span_bytes: int
 
     def moved_bytes(self, write: bool, seconds: float) -> int:
@@ -190,27 +207,74 @@ class _Meter:
     def _measure(
         self, write: bool, random: bool, request_bytes: int, depth: int, seconds: float, flush: bool = False
     ) -> tuple[int, int, float]:
+        total = self.span_bytes
+        if not self.store.direct:
+            drop_from_page_cache(self.handle)
+            flush, total = flush or write, total // SHARE_OF_SPAN if random else total
         return _core.measure_transfers(
             self.store, write=write, random=random, flush=flush, request_bytes=request_bytes, depth=depth,
-            span_bytes=self.span_bytes, total_bytes=self.span_bytes, seconds_most=seconds,
+            span_bytes=self.span_bytes, total_bytes=total, seconds_most=seconds,
         )  # fmt: skip
 
 
 @contextmanager
-def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Store]:
-    """Open a store with one new file, whose blocks are all allocated. The file has no name, so the system removes the
-    file when the process ends. Raises StorageError or OSError if the folder cannot be used."""
+def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[tuple[_core.Store, int]]:
+    """Open a store with one new file, whose blocks are all allocated, and yield the store and a descriptor of the file.
+    The file has no name, so the system removes the file when the process ends. Raises StorageError or OSError if the
+    folder cannot be used."""
     handle, name = tempfile.mkstemp(prefix=SCRATCH_PREFIX, dir=folder)
-    os.close(handle)
-    try:
-        _core.create_file(name, size_bytes)
-        store = _core.Store([name], backend=io, direct=True, writable=True)
-    finally:
-        Path(name).unlink(missing_ok=True)  # an open file can still be used after its name is removed
-    try:
-        yield store
-    finally:
-        store.close()
+    with open(handle, "r+b"):
+        try:
+            _core.create_file(name, size_bytes)
+            store = _core.Store([name], backend=io, direct=True, writable=True)
+        finally:
+            Path(name).unlink(missing_ok=True)  # an open file can still be used after its name is removed
+        try:
+            yield store, handle
+        finally:
+            store.close()
+
+
+def drop_from_page_cache(handle: int, length: int = 0) -> None:
+    """Remove the first `length` bytes of an open file from the page cache. If `length` is 0, remove the whole file. The
+    file is flushed first, because the system removes only clean pages. Pages that a process has mapped also stay."""
+    os.fsync(handle)
+    os.posix_fadvise(handle, 0, length, os.POSIX_FADV_DONTNEED)
+
+
+def cached_share(handle: int, length: int = 0) -> float | None:
+    """Return the share of a file's pages that are in the page cache, from 0 to 1. If `length` is not 0, count only the
+    pages of the first `length` bytes. Return None if this share is unknown. The file must be open for reading and
+    writing, because mincore reports the pages only to a process that may write the file."""
+    if os.fstat(handle).st_size == 0:
+        return 0.0
+    with mmap.mmap(handle, length) as mapped:
+        pages = np.zeros(-(-len(mapped) // mmap.PAGESIZE), np.uint8)
+        place = np.frombuffer(mapped, np.uint8)
+        answer = ctypes.CDLL(None, use_errno=True).mincore(
+            ctypes.c_void_p(place.ctypes.data), ctypes.c_size_t(len(mapped)), ctypes.c_void_p(pages.ctypes.data)
+        )
+        del place
+    return float(np.mean(pages & 1)) if answer == 0 else None
+
+
+def _require_dropped(store: _core.Store, handle: int, folder: Path) -> None:
+    """Raise StorageError if the system keeps the written bytes of a scratch file in the page cache. Later reads would
+    then show the speed of memory. A file system in memory has no other place for its bytes."""
+    if mount_of(folder).type in IN_MEMORY:
+        return
+    store.write_from(0, 0, _noise())
+    drop_from_page_cache(handle)
+    share = cached_share(handle, RECORD_BYTES)
+    if share is None or share > MAX_KEPT_SHARE:
+        raise StorageError(f"not measured: a scratch file in {folder} stays in the page cache")
+
+
+def _noise() -> NDArray[np.uint8]:
+    """Return a record of random bytes, because some devices are faster with zeros."""
+    noise = _core.aligned_array(RECORD_BYTES)
+    noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
+    return noise
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
@@ -252,7 +316,11 @@ def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) 
         return "a raw device is not measured"
     if problem.grid_bytes < MIN_GRID_BYTES:
         return f"a measurement takes too long for arrays of less than {format_bytes(MIN_GRID_BYTES)}"
-    return "there is too little free space to measure it" if may_write else "plan writes nothing; run measures it"
+    if not may_write:
+        return "plan writes nothing; run measures it"
+    if any(_scratch_records(folder) < MIN_SCRATCH_RECORDS for folder in directories):
+        return "there is too little free space to measure it"
+    return "the scratch file of a measurement cannot be written, or stays in the page cache"
 
 
 def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
@@ -261,7 +329,10 @@ def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
         return ASSUMED
     known = load_figures(CACHE, StorageRates).get(_key(folder, io))
     if may_measure and (known is None or known.first_write_bytes_per_second is None):
-        return measure_afresh(folder, io)
+        # A quota can be too small for the scratch file, but large enough for the run. Rates of the page cache are not
+        # kept, because no run would correct them.
+        with suppress(StorageError, OSError):
+            return measure_afresh(folder, io)
     return ASSUMED if known is None else replace(known, origin="cached")
 
 
@@ -274,6 +345,16 @@ def measure_afresh(folder: Path, io: str = "auto") -> StorageRates:
     return measured
 
 
+def forget_device(folder: Path, io: str) -> None:
+    """Remove the rates of the device of `folder` from the cache, so that the next long run measures the device."""
+    forget_figures(CACHE, StorageRates, _key(folder, io))
+
+
+def _scratch_records(folder: Path) -> int:
+    """Return the number of records of the scratch file of `measure_device`."""
+    return min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // SHARE_OF_FREE // RECORD_BYTES)
+
+
 def _key(folder: Path, io: str) -> str:
     return f"{cache_key(folder)} {io}"
 
@@ -281,10 +362,12 @@ def _key(folder: Path, io: str) -> str:
 def measure_device(folder: Path, io: str) -> StorageRates:
     """Measure reads, writes, and reads and writes at the same time. The measurement takes a few seconds, and up to 1
     GiB of scratch space."""
-    records = min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // 4 // RECORD_BYTES)
-    if records < 2 * RING_RECORDS:
+    records = _scratch_records(folder)
+    if records < MIN_SCRATCH_RECORDS:
         return ASSUMED
-    with scratch_store(folder, records * RECORD_BYTES, io) as store:
+    with scratch_store(folder, records * RECORD_BYTES, io) as (store, handle):
+        if not store.direct:
+            _require_dropped(store, handle, folder)
         row_bytes, shape = 4 * WHOLE.x1, (records, 1, WHOLE.x1)  # each plane has one row, which fills a record
         grid = Problem("transfer", (0, 0, 0), shape, "float32", 1, row_bytes, row_bytes, RECORD_BYTES)
         executor = _core.make_executor(
@@ -303,14 +386,14 @@ def measure_device(folder: Path, io: str) -> StorageRates:
 
         def seconds(actions: Sequence[Action]) -> float:
             one_pass = _core.Pass([*actions, Commit()], 0)
+            if not store.direct:
+                drop_from_page_cache(handle)
             start = time.perf_counter()
             executor.run(one_pass, [0], [0], [], 0, records, fringe_rows=0, scalars=b"")
             return time.perf_counter() - start
 
         ring = min(RING_RECORDS, records)
-        # the test data are random bytes, because some devices are faster with zeros
-        noise = _core.aligned_array(RECORD_BYTES)
-        noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
+        noise = _noise()
         for z in range(ring):  # fills the ring with noise, which all later writes transfer
             store.write_from(0, z * RECORD_BYTES, noise)
         fill: list[Action] = [Read(0, ring, WHOLE)]
@@ -391,7 +474,8 @@ FACTORS = "runs.json"
 SECONDS_KEPT = 30 * 24 * 3600.0
 """The time after which a factor is no longer used."""
 MIN_FACTOR, MAX_FACTOR = 0.2, 2.0
-"""The limits of a factor. A run that was stopped for a while must not make all later predictions useless."""
+"""The limits of a factor. A run that was stopped for a while must not make all later predictions useless. If the factor
+of a disk is outside these limits, its rates are probably those of another disk, and are removed (run/speeds.py)."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,10 @@ NETWORK = frozenset(
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 WITHOUT_BLOCK_DEVICE = frozenset({"zfs", "btrfs", "bcachefs", "overlay"})
 """The types of file systems on disks for which neither the source nor the device number names a disk."""
+WITH_IDENTITY = frozenset({"ext2", "ext3", "ext4", "btrfs", "zfs"})
+"""The types of file systems whose f_fsid (man 3 statvfs) comes from an identity on the disk. This f_fsid is the same
+after each mount. On xfs, f_fsid is the number of the device, which is the same for another disk. On tmpfs and overlay,
+f_fsid can be different after each mount. On NFS, f_fsid is 0."""
 PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
 """Folders of the operating system, in which users keep no files."""
 USERS_FOLDERS = ("/dev/shm", "/run/user")
@@ -202,9 +206,11 @@ def device_of(path: Path) -> str | None:
 
 def cache_key(path: Path) -> str:
     """Return the key under which the user's cache keeps the figures of a file system. `path` is an existing path on
-    this file system."""
+    this file system. If possible, the key contains the identity of the file system, because another disk can get the
+    same name. This other disk can also belong to another machine that uses the same cache."""
     mount = mount_of(path)
-    return f"{mount.source} {mount.point} {mount.type}"
+    identity = os.statvfs(mount.point).f_fsid if mount.type in WITH_IDENTITY else 0
+    return f"{mount.source} {mount.point} {mount.type}" + (f" {identity:x}" if identity else "")
 
 
 def holds_no_files(mount: Mount) -> bool:
@@ -271,7 +277,7 @@ def name_of(mount: Mount) -> str:
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
     """Return a folder on the mount in which this user can create files. Folders in `wanted` have priority over usual
     places. Return None if this user cannot create files in any of these folders."""
-    for folder in (*wanted, *_usual_places(mount)):
+    for folder in itertools.chain(wanted, _usual_places(mount)):
         if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder.resolve()
     return None
@@ -284,4 +290,9 @@ def _usual_places(mount: Mount) -> Iterator[Path]:
         user = "nobody"
     if mount.point != Path("/"):
         yield from (mount.point / user, mount.point)
-    yield from (Path.home(), Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd(), mount.point)
+    for find in (Path.home, tempfile.gettempdir, lambda: "/var/tmp", Path.cwd, lambda: mount.point):
+        try:
+            place = Path(find())
+        except (OSError, RuntimeError):  # for example, a user without a home directory, or a deleted working directory
+            continue
+        yield place

@@ -53,7 +53,7 @@ from outcrop.run.device.device import (
 )
 from outcrop.run.disk.acquisition_files import Definitions, write_acquisition_files
 from outcrop.run.disk.contents import acquisition_folders, files_below, snapshot_files
-from outcrop.run.disk.creation import clear_share, hold_directories, open_directory, what_is_there
+from outcrop.run.disk.creation import clear_share, hold_directories, less_scratch, open_directory, what_is_there
 from outcrop.run.disk.layout import index_parts
 from outcrop.run.disk.manifest import (
     MEMBER,
@@ -96,16 +96,18 @@ def are_devices(places: list[Path], raw_device: bool) -> bool:
     return bool(devices)
 
 
-def check_devices(devices: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError if the run cannot use one of these devices, or the folder for its records."""
+def check_devices(devices: list[Path], description: Description, force: bool, scratch_bytes: int = 0) -> None:
+    """Raise InputError if the run cannot use one of these devices, or the folder for its records. A pass of the run
+    needs `scratch_bytes` for its temporary array."""
     check_records_folder(devices, description, force)
-    release(hold_devices(devices, description, force))
+    release(hold_devices(devices, description, force, scratch_bytes))
 
 
-def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
+def hold_devices(devices: list[Path], description: Description, force: bool, scratch_bytes: int = 0) -> list[int]:
     """Open the devices exclusively, and return their descriptors. Closing a descriptor releases its device. Raises
     InputError if a device is given twice, is in use, is too small, or cannot be written. If `force` is false, also
-    raises InputError if a device has known content."""
+    raises InputError if a device has known content. The first device must have room for `scratch_bytes` after the
+    arrays."""
     manifest = new_manifest(description)
     longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
     encode_slot(Header(RUN, manifest.identity, longest))  # raises InputError if the manifest is too long for a slot
@@ -119,7 +121,7 @@ def hold_devices(devices: list[Path], description: Description, force: bool) -> 
         for index, device in enumerate(devices):
             device_use.require_writable(device)
             handles.append(device_use.claim(device))
-            _check_size(device, handles[-1], needed_bytes(description, index))
+            _check_size(device, handles[-1], needed_bytes(description, index), 0 if index else scratch_bytes)
         headers = [_read(device, handle, force) for device, handle in zip(devices, handles, strict=True)]
         replaced = {header.identity for header in headers if header and header.kind == RUN}
         for device, handle, header in zip(devices, handles, headers, strict=True):
@@ -151,13 +153,14 @@ def hold_empty(device: Path) -> int:
     return handle
 
 
-def _check_size(device: Path, handle: int, needed: int) -> None:
-    size = device_use.size_of(handle)
+def _check_size(device: Path, handle: int, array_bytes: int, scratch_bytes: int) -> None:
+    size, needed = device_use.size_of(handle), array_bytes + scratch_bytes
     if size < needed:
+        part = f", {scratch_bytes} of them during a pass" if scratch_bytes else ""
         raise InputError(
             f"{device} has {size} bytes ({format_bytes(size)}), the run needs {needed} bytes ({format_bytes(needed)}) "
-            f"there; use a larger device, several, a smaller grid, or {by_caller('--in-place', 'in_place=True')} for "
-            "about half of it"
+            f"there{part}; use a larger device, several, a smaller grid, {less_scratch(scratch_bytes)}or "
+            f"{by_caller('--in-place', 'in_place=True')} for about half of it"
         )
 
 

@@ -157,8 +157,8 @@ class Device(RunStorage):
             size = device_use.size_of(handle)
         if count and begin + count > size:
             raise StorageError(
-                f"{self.path} has {size} bytes, this plan needs {begin + count}, {count} of them for rows between "
-                f"blocks; give it more memory, or a larger device"
+                f"{self.path} has {size} bytes, this plan needs {begin + count} bytes, {count} of them during a pass; "
+                f"give a smaller bt: oc.open({str(self.path)!r}, sizes={{'bt': 4}}), or copy the run to a larger device"
             )
         yield [DeviceRange(str(self.path), begin, count)] if count else []
 

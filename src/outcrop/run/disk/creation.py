@@ -113,15 +113,17 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
 
 
 def check_creation(
-    directories: list[Path], description: Description, force: bool, keeps_old: bool = False, acquired_bytes: int = 0
-) -> None:
+    directories: list[Path], description: Description, force: bool, keeps_old: bool = False, acquired_bytes: int = 0,
+    scratch_bytes: int = 0,
+) -> None:  # fmt: skip
     """Raise InputError if `created_in` cannot create the run. The function changes nothing on storage. The space of
     files that the new run replaces counts as free. If `keeps_old` is true, the parents of these directories hold an
     older run, which must stay until the new run has values. The message about the space then names both runs. The run
-    also needs `acquired_bytes` for the records and snapshots with which it begins."""
+    also needs `acquired_bytes` for the records and snapshots with which it begins. A pass of the run needs
+    `scratch_bytes` for its temporary array."""
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
-    needed = [acquired_bytes, *[0] * (len(directories) - 1)]
+    needed = [acquired_bytes + scratch_bytes, *[0] * (len(directories) - 1)]
     for shard in range(description.layout.shards):
         needed[shard % len(directories)] += len(description.copies) * description.layout.shard_bytes(shard)
     seen: dict[Path, Path] = {}
@@ -144,7 +146,7 @@ def check_creation(
             # a run that another process computes can be neither continued nor replaced, so this is tested first
             there[0].release(there[0].hold(shared=True))
         check_contents(there, description, force)
-        _check_space(directories, needed, _freed_bytes(there), keeps_old)
+        _check_space(directories, needed, _freed_bytes(there), keeps_old, scratch_bytes)
 
 
 def _make_files(directories: list[Directory], manifest: Manifest, definitions: Definitions) -> None:
@@ -339,7 +341,7 @@ def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
 
 
 def _check_space(
-    directories: list[Path], needed_bytes: list[int], freed: dict[int, int], keeps_old: bool = False
+    directories: list[Path], needed_bytes: list[int], freed: dict[int, int], keeps_old: bool, scratch_bytes: int
 ) -> None:
     needed: dict[int, int] = {}
     example: dict[int, Path] = {}
@@ -358,8 +360,19 @@ def _check_space(
                 "run first if no value comes from it, or give another directory"
             )
         if count > free:
+            scratch = scratch_bytes if device == next(iter(needed)) else 0  # it is in the run's own directory
+            part = f" ({format_bytes(scratch)} of it during a pass)" if scratch else ""
             raise InputError(
-                f"no space: the run needs {format_bytes(count)} in {example[device]}, {format_bytes(free)} are free; "
-                f"use another directory, a smaller grid, or {by_caller('--in-place', 'in_place=True')} for about half "
-                "of it"
+                f"no space: the run needs {format_bytes(count)} in {example[device]}{part}, {format_bytes(free)} are "
+                f"free; use another directory, a smaller grid, {less_scratch(scratch)}or "
+                f"{by_caller('--in-place', 'in_place=True')} for about half of it"
             )
+
+
+def less_scratch(scratch_bytes: int) -> str:
+    """Return the part of a message that says how a plan can need less than `scratch_bytes` for its temporary array.
+    Return "" if it has no such array."""
+    if not scratch_bytes:
+        return ""
+    bt, scheme = by_caller("--bt", "bt"), by_caller("--scheme", "scheme")
+    return f"a smaller {bt} or another {scheme} for a smaller temporary array, "
