@@ -412,6 +412,27 @@ def test_functions_of_static_fields() -> None:
     assert sorted(lowered.computed) == ["cos_theta_1", "pow_theta_1", "safeinv_mu_1"]
 
 
+@pytest.mark.parametrize(("boundary", "mode"), [("periodic", "wrap"), ("mirror", "symmetric"), ("fixed", "edge")])
+def test_functions_of_several_cells_with_a_boundary(boundary: str, mode: Any) -> None:
+    """Checks functions of a mean of two cells if the sides have a boundary of Outcrop. Beyond a side, the boundary
+    gives the values. Devito's halo is not used. A function that no kernel computes is refused."""
+    grid = make_grid((8, 9), np.float64, 1.0)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2, staggered=grid.dimensions[0])
+    theta = dv.Function(name="theta", grid=grid, space_order=2)
+    fill(u), fill(theta)
+    rate = dv.cos(theta) + theta**1.7  # at the cells of u, theta is a mean of two cells
+    fields, _ = ours(from_devito([dv.Eq(u.forward, u + rate)], dt=1.0, boundary=boundary), 1)
+    wide = np.pad(np.asarray(theta.data), ((0, 1), (0, 0)), mode)
+    mean = (wide[1:] + wide[:-1]) / 2
+    before = np.array(u.data[0])
+    expected = before + np.cos(mean) + mean**1.7
+    if boundary == "fixed":
+        expected[[0, -1]] = before[[0, -1]]
+    np.testing.assert_allclose(fields["u"][:, 0], expected, rtol=1e-12)
+    with pytest.raises(InputError, match=r"equation 1, for u.*: sinh\(.*\) reads several cells.* leave out boundary="):
+        from_devito([dv.Eq(u.forward, u + dv.sinh(theta))], dt=1.0, boundary=boundary)
+
+
 def test_sinc_interpolation() -> None:
     """Checks that sources and receivers with weights of a windowed sinc have Devito's values, on a grid with an origin.
     """

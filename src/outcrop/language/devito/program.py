@@ -135,7 +135,7 @@ def from_devito(
     stages = stages_of(updates)
     text = "; ".join(" ".join(str(one).split()) for one in operations if isinstance(one, Eq))
     text = text if len(text) < _MAX_TEXT else text[:_MAX_TEXT] + "..."
-    statics = StaticFields(values, frozenset(one.field for one in updates), _names(stages))
+    statics = StaticFields(values, frozenset(one.field for one in updates), _names(stages), sides is None)
     start = _first_time(updates, operations, direction) if first_time is None else first_time
     origin = _Origin((0, 0, 0), start, direction)
     stencil, left_out = _stencil(name, stages, statics, text, sides is None, origin)
@@ -371,7 +371,7 @@ def _expression(
         return load(update.copied)
     conversion = Conversion(
         update.where, statics.values, lambda indexed: load(update.reads[indexed]),
-        lambda node, in_kernel: statics.term(node, update.reads, in_kernel),
+        lambda node, in_kernel: statics.term(update.where, node, update.reads, in_kernel),
         origin.positions(update, statics.values.grid),
     )  # fmt: skip
     inner = conversion.convert(update.expression)
