@@ -347,6 +347,25 @@ def test_boxes_of_cells() -> None:
         lowered.initial("u")
 
 
+def test_saved_rows_agree_in_cells_without_an_equation() -> None:
+    """Checks a function with `save=` on a SubDomain. In the cells outside the SubDomain, Devito keeps the values that
+    the user gives to each row. Outcrop has only one value for all rows, and refuses rows that differ."""
+    grid = dv.Grid(shape=(10, 12), extent=(9.0, 11.0), dtype=np.float64, subdomains=(Middle(),))
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2, save=12)
+    fill(u)
+    u.data[:] = u.data[0]
+    equation = dv.Eq(u.forward, u + 0.1 * u.laplace, subdomain=grid.subdomains["middle_box"])
+    check([equation], 0.1, 11, np.float64)
+    u.data[11, 3, 9] += 1  # a cell that the equation computes
+    lowered = from_devito([equation], dt=0.1)
+    assert lowered.initial("u") is not None
+    u.data[11, 9, 5] += 1
+    with pytest.raises(InputError, match="u: cells without an equation differ between time steps; give all of u"):
+        lowered.initial("u")
+    u.data[0, 9, 5] -= 1  # a loop that begins at time 11 does not use this row
+    assert from_devito([equation], dt=0.1, first_time=11).initial("u") is not None
+
+
 def test_the_interior_needs_no_region() -> None:
     """Checks that a box with the same distance to both sides becomes the fixed rim of the arrays."""
     grid = make_grid((10, 12), np.float64, 1.0)
