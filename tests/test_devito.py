@@ -347,6 +347,27 @@ def test_boxes_of_cells() -> None:
         lowered.initial("u")
 
 
+def test_sources_between_the_updates_of_boxes() -> None:
+    """Checks sources that come before the last update of their field. The equations in between read the field only in
+    cells without sources. Another source lies in a box that contains all computed cells of its field."""
+    grid = dv.Grid(shape=(10, 12), extent=(9.0, 11.0), dtype=np.float64, subdomains=(Middle(),))
+    x, y = grid.dimensions
+    t, source = grid.stepping_dim, wavelet("src", grid, 9, [[3.5, 9.25]])
+    u, v, w = (dv.TimeFunction(name=name, grid=grid, space_order=2) for name in "uvw")
+    for function in (u, v, w):
+        fill(function)
+        function.data[:] = function.data[0]
+    check([
+        dv.Eq(u.forward, 0.5 * u + 0.1 * u.laplace),
+        dv.Eq(w.forward, 0.5 * w + 0.1 * w.laplace, subdomain=grid.subdomains["middle_box"]),
+        source.inject(field=u.forward, expr=source),
+        dv.Eq(v.forward, 0.5 * v + u.dx),
+        dv.Eq(v[t + 1, x, 2], u[t + 1, x, 3]),
+        source.inject(field=w.forward, expr=source),
+        dv.Eq(u[t + 1, 0, y], 0),
+    ], 0.1, 9, np.float64)  # fmt: skip
+
+
 def test_saved_rows_agree_in_cells_without_an_equation() -> None:
     """Checks a function with `save=` on a SubDomain. In the cells outside the SubDomain, Devito keeps the values that
     the user gives to each row. Outcrop has only one value for all rows, and refuses rows that differ."""

@@ -3,8 +3,8 @@
 Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act directly after the last
 update of their field. Receivers of u.forward read the field at the end of the step. Receivers of u read the field
 before the first stage. A list is refused if Outcrop's order gives another result than the order of the list. For
-example, an equation must not read a field between the update of the field and its source. A receiver of u.forward must
-not come before a source.
+example, an equation must not read a field between the update of the field and its source, or between the source and the
+last update. A receiver of u.forward must not come before a source.
 """
 
 from __future__ import annotations
@@ -296,6 +296,14 @@ class CellOperation:
             return bool(offsets)
         return any(bool(_are_in(self.cells, update.box, one).any()) for one in offsets)
 
+    def cell_outside(self, boxes: Sequence[Box | None]) -> list[int] | None:
+        """Return the first cell of this operation that lies in none of the boxes, or None."""
+        if self.cells is None or None in boxes:
+            return None
+        covered = np.any([_are_in(self.cells, box, 0) for box in boxes if box is not None], axis=0)
+        outside: list[list[int]] = self.cells[~covered].tolist()
+        return outside[0] if outside else None
+
 
 def _are_in(cells: NDArray[np.int64], box: Box, offset: Any) -> NDArray[np.bool_]:
     """Return True for each cell that lies in the box after the box is moved by `offset`."""
@@ -305,7 +313,8 @@ def _are_in(cells: NDArray[np.int64], box: Box, offset: Any) -> NDArray[np.bool_
 
 
 def check_order(operations: Sequence[CellOperation], updates: Sequence[FieldUpdate]) -> None:
-    """Raise InputError if Outcrop's fixed order within a step differs from the order of the user's list."""
+    """Raise InputError if Outcrop's fixed order within a step differs from the order of the user's list. Also raise
+    InputError for a source in a cell that no equation computes. There, Devito adds the source to an older value."""
     step = "backward" if any(update.direction == -1 for update in updates) else "forward"
     for one in operations:
         name, new = one.field, f"{one.field}.{step}"
@@ -320,6 +329,17 @@ def check_order(operations: Sequence[CellOperation], updates: Sequence[FieldUpda
         if any(update.position < one.position and _reads_new(update, name) for update in updates):
             raise InputError(
                 f"{one.where}: an equation before it reads {new}; put it right behind the update of {name}"
+            )
+        for update in updates[: written[-1]]:
+            if update.position > one.position and one.is_disturbed(update):
+                raise InputError(
+                    f"{update.where}: it reads {new} between {one.where}, and the last update of {name}; put it behind"
+                    " that update"
+                )
+        if (cell := one.cell_outside([updates[number].box for number in written])) is not None:
+            place = f"({', '.join(map(str, cell))})"
+            raise InputError(
+                f"{one.where}: no equation computes {new} in its cell {place}; move the source, or compute this cell"
             )
         for other in operations:
             if other.field == name and not other.is_source and other.position < one.position:
