@@ -62,6 +62,11 @@ def step(s: SimpleNamespace) -> Any:
     return dv.Eq(s.u.forward, 2 * s.u - s.u.backward + 0.1 * s.u.laplace)
 
 
+def wall(s: SimpleNamespace) -> Any:
+    """Return a boundary condition of u."""
+    return dv.Eq(s.u[s.grid.stepping_dim + 1, 0, s.grid.dimensions[1]], 0)
+
+
 def endless() -> list[Any]:
     """Return a list that contains itself."""
     found: list[Any] = []
@@ -144,6 +149,13 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
     (r"reads v\(t \+ dt\), which no earlier equation writes",
      lambda s: [dv.Eq(s.u.forward, s.v.forward), dv.Eq(s.v.forward, s.v)]),
     (r"reads u\(t \+ dt\), which no earlier equation writes$", lambda s: dv.Inc(s.u.forward, s.u)),
+    (r"equation 2, for v.*: reads u\(t \+ dt\) in cells that no earlier equation writes; put an equation for these",
+     lambda s: [dv.Eq(s.u.forward, s.u, subdomain=s.grid.interior), dv.Eq(s.v.forward, s.u.forward), wall(s)]),
+    (r"reads u\(t \+ dt\) in cells that no earlier equation writes",
+     lambda s: [dv.Eq(s.u.forward, s.u, subdomain=s.grid.interior), dv.Inc(s.u.forward, 1)]),
+    (r"reads u\(t \+ dt\) in cells that no earlier equation writes",
+     lambda s: [dv.Eq(s.u.forward, s.u, subdomain=s.grid.interior),
+                dv.Eq(s.v.forward, s.u.forward.laplace, subdomain=s.grid.interior), wall(s)]),
     (r"which no earlier equation writes; implicit equations are not supported",
      lambda s: dv.Eq(s.u.forward, s.u + 0.1 * s.u.forward.laplace)),
     (r"reads u\(t \+ dt\) at neighbours", lambda s: [step(s), dv.Eq(s.u.forward, s.u.forward.dx)]),
@@ -172,7 +184,7 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
      lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src), dv.Inc(s.u.forward, 1)]),
     (r"equation 3, for v\(.*\): it reads u.forward between operation 2, src.inject, and the last update of u; put it",
      lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src), dv.Eq(s.v.forward, s.v + s.u.forward),
-                dv.Eq(s.u[s.grid.stepping_dim + 1, 0, s.grid.dimensions[1]], 0)]),
+                wall(s)]),
     (r"operation 3, src.inject: no equation computes v.forward in its cell \(4, 5\); move the source",
      lambda s: [step(s), dv.Eq(s.v[s.grid.stepping_dim + 1, 2, 3], 1), s.src.inject(field=s.v.forward, expr=s.src)]),
     (r"operation 2, rec.interpolate: a later source is added to u.forward; put it behind all sources",
