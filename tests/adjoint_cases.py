@@ -51,7 +51,7 @@ def users() -> list[Stencil]:
             (a * u[-1] ** 2, sympy.And(u[0] <= a * k[1], sympy.Ne(u[1], k[0]))), (k[0] * u[0], True))}),
         Stencil("places", {u: u[0, 0] + a * oc.x / oc.nx * k[0, 1] * (u[0, 1] - u[0, -1])
                            + (oc.y - oc.ny / 2) * u[1, 0] / 8 + oc.x * k[0, 0] * u[0, -1] / 4}),
-        Stencil("boxes", {u: a * u[0], u.box[2:-2]: u[1] * k[-1] - u[-1] / 2, u.box[:1]: k[0] * u[2]}),
+        Stencil("boxes", {u: a * u[0], u.box[2:-2]: u[1] * k[-1] - u[-1] / 2, u.box[:3]: k[0] * u[2]}),
         Stencil("fourth", {u: 2 * u[0] - k[0] * u.previous[0] + a * (u.back(2)[1] - u.back(3)[0])}),
         Stencil("plane", {u: u[0, 0] / (1 + u[1, 0] ** 2) + k[-1, 1] * u[2, -1] * u[0, 1] + k[0, 1] * u[-1, -1]}),
     ]  # fmt: skip

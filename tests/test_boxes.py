@@ -125,6 +125,21 @@ def test_boxes_without_cells_are_refused(tmp_path: Path) -> None:
     assert oc.Stencil.from_json(stencil.to_json()) == stencil and not list(tmp_path.iterdir())
 
 
+def test_boxes_in_the_rim_are_refused(tmp_path: Path) -> None:
+    """Checks the message about a box whose cells all lie in the fixed rim. Such a box would have no effect."""
+    spread = U[0, 2] + U[0, -2] + U[1, 0] + U[-1, 0] - 4 * U[0, 0]
+    for box, axes in ((U.box[:1, :], "y"), (U.box[:, 18:], "x"), (U.box[3:5, -2:], "x"), (U.box[:, :2], "x")):
+        stencil = oc.Stencil("room", {U: U[0, 0] + 0.1 * spread, box: 5})
+        with pytest.raises(InputError, match=r"^room: all cells of the box u\[.*\] lie in the fixed rim, which keeps"):
+            oc.Simulation(stencil, (10, 20), directory=tmp_path / "run.oc")
+        for boundary in ("mirror", {axes: "periodic"}):
+            oc.Simulation(stencil, (10, 20), directory=tmp_path / "run.oc", boundary=boundary)
+    wide = oc.Stencil("room", {U: U[0, 0] + 0.1 * spread, U.box[:2, :3]: 5, U.box[-2:, -3:]: 7})
+    sim = oc.Simulation(wide, (10, 20), directory=tmp_path / "run.oc", memory="1MiB")
+    sim.run(1, progress="none")
+    assert np.argwhere(sim["u"][:]).tolist() == [[1, 2], [8, 17]]
+
+
 def test_boxes_that_cannot_be_are_refused() -> None:
     with pytest.raises(InputError, match=r"u.box\[slice\(0, 9, 2\)\]: a box is one to three slices without a step"):
         U.box[0:9:2]

@@ -347,6 +347,46 @@ def test_boxes_of_cells() -> None:
         lowered.initial("u")
 
 
+def test_sources_between_the_updates_of_boxes() -> None:
+    """Checks sources that come before the last update of their field. The equations in between read the field only in
+    cells without sources. Another source lies in a box that contains all computed cells of its field."""
+    grid = dv.Grid(shape=(10, 12), extent=(9.0, 11.0), dtype=np.float64, subdomains=(Middle(),))
+    x, y = grid.dimensions
+    t, source = grid.stepping_dim, wavelet("src", grid, 9, [[3.5, 9.25]])
+    u, v, w = (dv.TimeFunction(name=name, grid=grid, space_order=2) for name in "uvw")
+    for function in (u, v, w):
+        fill(function)
+        function.data[:] = function.data[0]
+    check([
+        dv.Eq(u.forward, 0.5 * u + 0.1 * u.laplace),
+        dv.Eq(w.forward, 0.5 * w + 0.1 * w.laplace, subdomain=grid.subdomains["middle_box"]),
+        source.inject(field=u.forward, expr=source),
+        dv.Eq(v.forward, 0.5 * v + u.dx),
+        dv.Eq(v[t + 1, x, 2], u[t + 1, x, 3]),
+        source.inject(field=w.forward, expr=source),
+        dv.Eq(u[t + 1, 0, y], 0),
+    ], 0.1, 9, np.float64)  # fmt: skip
+
+
+def test_saved_rows_agree_in_cells_without_an_equation() -> None:
+    """Checks a function with `save=` on a SubDomain. In the cells outside the SubDomain, Devito keeps the values that
+    the user gives to each row. Outcrop has only one value for all rows, and refuses rows that differ."""
+    grid = dv.Grid(shape=(10, 12), extent=(9.0, 11.0), dtype=np.float64, subdomains=(Middle(),))
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2, save=12)
+    fill(u)
+    u.data[:] = u.data[0]
+    equation = dv.Eq(u.forward, u + 0.1 * u.laplace, subdomain=grid.subdomains["middle_box"])
+    check([equation], 0.1, 11, np.float64)
+    u.data[11, 3, 9] += 1  # a cell that the equation computes
+    lowered = from_devito([equation], dt=0.1)
+    assert lowered.initial("u") is not None
+    u.data[11, 9, 5] += 1
+    with pytest.raises(InputError, match="u: cells without an equation differ between time steps; give all of u"):
+        lowered.initial("u")
+    u.data[0, 9, 5] -= 1  # a loop that begins at time 11 does not use this row
+    assert from_devito([equation], dt=0.1, first_time=11).initial("u") is not None
+
+
 def test_the_interior_needs_no_region() -> None:
     """Checks that a box with the same distance to both sides becomes the fixed rim of the arrays."""
     grid = make_grid((10, 12), np.float64, 1.0)
@@ -410,6 +450,27 @@ def test_functions_of_static_fields() -> None:
     rate = dv.cos(theta) + dv.sin(c) * theta**1.7
     lowered = check([dv.Eq(u.forward, u + 0.1 * (rate * u.dx).dx + 0.1 * mu * u.laplace)], 0.1, 9, np.float64)
     assert sorted(lowered.computed) == ["cos_theta_1", "pow_theta_1", "safeinv_mu_1"]
+
+
+@pytest.mark.parametrize(("boundary", "mode"), [("periodic", "wrap"), ("mirror", "symmetric"), ("fixed", "edge")])
+def test_functions_of_several_cells_with_a_boundary(boundary: str, mode: Any) -> None:
+    """Checks functions of a mean of two cells if the sides have a boundary of Outcrop. Beyond a side, the boundary
+    gives the values. Devito's halo is not used. A function that no kernel computes is refused."""
+    grid = make_grid((8, 9), np.float64, 1.0)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2, staggered=grid.dimensions[0])
+    theta = dv.Function(name="theta", grid=grid, space_order=2)
+    fill(u), fill(theta)
+    rate = dv.cos(theta) + theta**1.7  # at the cells of u, theta is a mean of two cells
+    fields, _ = ours(from_devito([dv.Eq(u.forward, u + rate)], dt=1.0, boundary=boundary), 1)
+    wide = np.pad(np.asarray(theta.data), ((0, 1), (0, 0)), mode)
+    mean = (wide[1:] + wide[:-1]) / 2
+    before = np.array(u.data[0])
+    expected = before + np.cos(mean) + mean**1.7
+    if boundary == "fixed":
+        expected[[0, -1]] = before[[0, -1]]
+    np.testing.assert_allclose(fields["u"][:, 0], expected, rtol=1e-12)
+    with pytest.raises(InputError, match=r"equation 1, for u.*: sinh\(.*\) reads several cells.* leave out boundary="):
+        from_devito([dv.Eq(u.forward, u + dv.sinh(theta))], dt=1.0, boundary=boundary)
 
 
 def test_sinc_interpolation() -> None:

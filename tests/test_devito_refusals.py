@@ -31,6 +31,7 @@ def make_script(dtype: Any = np.float32) -> SimpleNamespace:
     other = dv.Grid(shape=(10, 12), dtype=dtype)
     sub = dv.ConditionalDimension("sub", parent=grid.time_dim, factor=2)
     chosen = dv.ConditionalDimension("chosen", parent=grid.time_dim, condition=sympy.Gt(grid.time_dim, 3))
+    every = dv.ConditionalDimension("every", parent=grid.time_dim)
     points = {"npoint": 2, "nt": 9, "coordinates": np.array([[2.0, 3.0], [4.5, 5.5]])}
     return SimpleNamespace(
         grid=grid,
@@ -42,7 +43,9 @@ def make_script(dtype: Any = np.float32) -> SimpleNamespace:
         fourth=dv.TimeFunction(name="fourth", grid=grid, time_order=4),
         deep=dv.TimeFunction(name="deep", grid=shifted, space_order=8),
         some=dv.TimeFunction(name="some", grid=grid, save=5, time_dim=chosen),
+        sub=sub,
         snaps=dv.TimeFunction(name="snaps", grid=grid, save=5, time_dim=sub),
+        every=dv.TimeFunction(name="every_step", grid=grid, save=5, time_dim=every),
         far=dv.Function(name="far", grid=other),
         depth=dv.Function(name="depth", grid=grid, dimensions=(grid.dimensions[0],), shape=(10,)),
         wide=dv.Function(name="wide", grid=grid, dtype=np.float64),
@@ -57,6 +60,11 @@ def make_script(dtype: Any = np.float32) -> SimpleNamespace:
 def step(s: SimpleNamespace) -> Any:
     """Return an equation that is supported."""
     return dv.Eq(s.u.forward, 2 * s.u - s.u.backward + 0.1 * s.u.laplace)
+
+
+def wall(s: SimpleNamespace) -> Any:
+    """Return a boundary condition of u."""
+    return dv.Eq(s.u[s.grid.stepping_dim + 1, 0, s.grid.dimensions[1]], 0)
 
 
 def endless() -> list[Any]:
@@ -118,6 +126,20 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
     (r"snaps can keep only u or u.forward, not m", lambda s: [step(s), dv.Eq(s.snaps, s.m)]),
     (r"snaps keeps v, but no equation computes it", lambda s: [step(s), dv.Eq(s.snaps, s.v)]),
     (r"chosen has a condition", lambda s: [step(s), dv.Eq(s.some, s.u)]),
+    (r"every has no factor of at least 1; give it one: ConditionalDimension\(\.\.\., factor=10\)",
+     lambda s: [step(s), dv.Eq(s.every, s.u)]),
+    (r"snaps can only keep all cells, at its own time: give Eq\(snaps, u\)",
+     lambda s: [step(s), dv.Eq(s.snaps[s.sub, s.grid.dimensions[0] + 1, s.grid.dimensions[1]], s.u)]),
+    (r"snaps can only keep all cells, at its own time: give Eq\(snaps, u\)",
+     lambda s: [step(s), dv.Eq(s.snaps[s.sub, 0, s.grid.dimensions[1]], s.u)]),
+    (r"snaps can only keep all cells, at its own time: give Eq\(snaps, u\)",
+     lambda s: [step(s), dv.Eq(s.snaps.forward, s.u)]),
+    (r"equation 2, for snaps\(.*\): a later source is added to u.forward; put it behind all sources",
+     lambda s: [step(s), dv.Eq(s.snaps, s.u.forward), s.src.inject(field=s.u.forward, expr=s.src)]),
+    (r"equation 2, for snaps\(.*\): a later equation overwrites u.forward; put it behind all equations",
+     lambda s: [step(s), dv.Eq(s.snaps, s.u.forward), dv.Eq(s.u[s.grid.stepping_dim + 1, 5, s.grid.dimensions[1]], 7)]),
+    (r"equation 1, for snaps\(.*\): u.forward has no value yet",
+     lambda s: [dv.Eq(s.snaps, s.u.forward), step(s)]),
     (r"the Operator Kernel does not keep its equations; build it inside", lambda s: dv.Operator(step(s))),
     (r"far is defined on another grid", lambda s: dv.Eq(s.u.forward, s.u + s.far)),
     (r"depth spans \(x\), not the grid", lambda s: dv.Eq(s.u.forward, s.u + s.depth)),
@@ -127,6 +149,13 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
     (r"reads v\(t \+ dt\), which no earlier equation writes",
      lambda s: [dv.Eq(s.u.forward, s.v.forward), dv.Eq(s.v.forward, s.v)]),
     (r"reads u\(t \+ dt\), which no earlier equation writes$", lambda s: dv.Inc(s.u.forward, s.u)),
+    (r"equation 2, for v.*: reads u\(t \+ dt\) in cells that no earlier equation writes; put an equation for these",
+     lambda s: [dv.Eq(s.u.forward, s.u, subdomain=s.grid.interior), dv.Eq(s.v.forward, s.u.forward), wall(s)]),
+    (r"reads u\(t \+ dt\) in cells that no earlier equation writes",
+     lambda s: [dv.Eq(s.u.forward, s.u, subdomain=s.grid.interior), dv.Inc(s.u.forward, 1)]),
+    (r"reads u\(t \+ dt\) in cells that no earlier equation writes",
+     lambda s: [dv.Eq(s.u.forward, s.u, subdomain=s.grid.interior),
+                dv.Eq(s.v.forward, s.u.forward.laplace, subdomain=s.grid.interior), wall(s)]),
     (r"which no earlier equation writes; implicit equations are not supported",
      lambda s: dv.Eq(s.u.forward, s.u + 0.1 * s.u.forward.laplace)),
     (r"reads u\(t \+ dt\) at neighbours", lambda s: [step(s), dv.Eq(s.u.forward, s.u.forward.dx)]),
@@ -153,7 +182,12 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
      lambda s: [step(s), dv.Eq(s.v.forward, s.u.forward), s.src.inject(field=s.u.forward, expr=s.src)]),
     (r"a later equation overwrites u.forward",
      lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src), dv.Inc(s.u.forward, 1)]),
-    (r"operation 2, rec.interpolate: a later source is added to u.forward; put receivers behind sources",
+    (r"equation 3, for v\(.*\): it reads u.forward between operation 2, src.inject, and the last update of u; put it",
+     lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src), dv.Eq(s.v.forward, s.v + s.u.forward),
+                wall(s)]),
+    (r"operation 3, src.inject: no equation computes v.forward in its cell \(4, 5\); move the source",
+     lambda s: [step(s), dv.Eq(s.v[s.grid.stepping_dim + 1, 2, 3], 1), s.src.inject(field=s.v.forward, expr=s.src)]),
+    (r"operation 2, rec.interpolate: a later source is added to u.forward; put it behind all sources",
      lambda s: [step(s), s.rec.interpolate(expr=s.u.forward), s.src.inject(field=s.u.forward, expr=s.src)]),
     (r"is not a sum of fields with constant factors", lambda s: [step(s), s.rec.interpolate(expr=s.u**2)]),
     (r"is not a sum of fields with constant factors", lambda s: [step(s), s.rec.interpolate(expr=s.m * s.u)]),

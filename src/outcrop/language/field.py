@@ -124,10 +124,12 @@ class FieldBox:
     field: Field
     ranges: tuple[tuple[int | None, int | None], ...]
 
-    def empty_axis(self, shape: Sequence[int]) -> int | None:
-        """Return the first axis along which the box contains no cell of a grid, or None if there is no such axis."""
-        for axis, (ends, cells) in enumerate(zip(self.ranges, shape, strict=False)):
-            if not range(cells)[slice(*ends)]:
+    def empty_axis(self, shape: Sequence[int], rims: Sequence[tuple[int, int]]) -> int | None:
+        """Return the first axis along which the box contains no cell of a grid between the rims, or None if there is no
+        such axis. `rims` contains the thickness of the rim at both ends of each axis."""
+        for axis, (ends, cells, (low, high)) in enumerate(zip(self.ranges, shape, rims, strict=False)):
+            found = range(cells)[slice(*ends)]
+            if max(found.start, low) >= min(found.stop, cells - high):
                 return axis
         return None
 

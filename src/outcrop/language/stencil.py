@@ -36,6 +36,7 @@ from outcrop.language.field import MAX_BACK, PREVIOUS, Field, FieldBox, OlderFie
 from outcrop.language.program import Load, Stage, Storage, storage_of
 
 if TYPE_CHECKING:
+    from outcrop.language.boundary import Boundary
     from outcrop.language.symbols import Parameter, Signal
 
 __all__ = ["PREVIOUS", "Field", "FieldBox", "OlderField", "Parameter", "ParameterValue", "Signal", "Stencil"]
@@ -165,13 +166,20 @@ class Stencil(Described):
         """The engine's axes whose indices or extents the stages read."""
         return frozenset[int]().union(*(stage.program.positions for stage in self.stages))
 
-    def require_boxes(self, shape: Sequence[int]) -> None:
-        """Raise InputError if a box contains no cell of a grid. `shape` has one size for each axis of the stencil."""
+    def require_boxes(self, shape: Sequence[int], boundary: Boundary | None = None) -> None:
+        """Raise InputError if a box contains no cell of a grid, or only cells of the rim that `boundary` keeps. `shape`
+        has one size for each axis of the stencil."""
         for box in self.boxes:
-            if (axis := box.empty_axis(shape)) is not None:
+            if (axis := box.empty_axis(shape, [(0, 0)] * self.ndim)) is not None:
                 raise InputError(
                     f"{self.name}: the box {box} contains no cell of the grid, which has {shape[axis]} cells along "
                     f"{NAMES[self.ndim][axis]}; change the box, or leave it out"
+                )
+            rims = boundary.rims(self.radii) if boundary is not None else ((0, 0),) * 3
+            if (axis := box.empty_axis(shape, [rims[place] for place in PLACES[self.ndim]])) is not None:
+                raise InputError(
+                    f"{self.name}: all cells of the box {box} lie in the fixed rim, which keeps its values; change the "
+                    f"box, give these cells initial values, or use boundary mirror along {NAMES[self.ndim][axis]}"
                 )
 
     @property

@@ -307,7 +307,7 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
     if options.spacing is not None and grid.coordinates is not None and is_built_in(stencil):
         _require_own_spacing(stencil, options.params or {}, grid.coordinates.spacing, options.units)
     require_exact_positions(stencil, grid.dtype, grid_shape(own))
-    stencil.require_boxes(own)
+    stencil.require_boxes(own, grid.boundary)
     signals = {} if options.signals is None else options.signals
     require_mapping(signals, "signals", "src")
     texts = encode_signals(stencil, {name: _values(name, one) for name, one in signals.items()})

@@ -3,8 +3,9 @@
 A computed field holds the values of a term that never changes. Two kinds of terms become computed fields: terms that no
 kernel computes, such as sinh(theta), and functions that read several cells, such as the cosine of a mean of theta. The
 values are computed once, in float64, from the values of Devito's functions. Functions that kernels can compute, such as
-cos(theta), are not replaced here, because a run computes them once anyway (language/static_terms.py). A region is 1 in
-the cells of a box, and 0 in all other cells.
+cos(theta), are not replaced here, because a run computes them once anyway (language/static_terms.py). If the sides have
+a boundary of Outcrop instead of Devito's halo, no function of several cells is replaced. Its values beyond a side would
+not follow from the boundary. A region is 1 in the cells of a box, and 0 in all other cells.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sympy
 from devito.types import Indexed
 from numpy.typing import NDArray
 
+from outcrop.errors import InputError
 from outcrop.language.devito.equation import Access, Box
 from outcrop.language.devito.expression import SymbolValues, shown
 from outcrop.language.stencil import Field
@@ -62,22 +64,26 @@ class ComputedField:
 class StaticFields:
     """Collects the computed fields and the regions of a list of equations. `states` contains the fields with the values
     that another run has saved. Each key is a pair: the name of the saved function, and the number of steps after t.
-    `changing` contains the names of the fields that equations write. `taken` contains names that other fields have."""
+    `changing` contains the names of the fields that equations write. `taken` contains names that other fields have.
+    `has_halo` is true if the grid has Devito's halo, and false if it has a boundary of Outcrop."""
 
     values: SymbolValues
     changing: frozenset[str]
     taken: set[str]
+    has_halo: bool
     computed: dict[Any, ComputedField] = field(default_factory=dict)
     regions: dict[Box, str] = field(default_factory=dict)
     states: dict[tuple[str, int], str] = field(default_factory=dict)
 
-    def term(self, node: Any, reads: Mapping[Any, Access], in_kernel: bool) -> sympy.Expr | None:
+    def term(self, where: str, node: Any, reads: Mapping[Any, Access], in_kernel: bool) -> sympy.Expr | None:
         """Return the replacement of a term: a number if the term reads no field, or the value of a computed field.
         Return None if the value of the term changes, or if its value cannot be computed. Also return None if a kernel
-        can compute the term, and the term does not read several cells."""
+        can compute the term, and the term does not read several cells or the grid has no halo. Raises InputError if no
+        kernel can compute a term of several cells and the grid has no halo."""
         loads = sorted(node.atoms(Indexed), key=str)
         accesses = [reads[one] for one in loads]
-        if in_kernel and len({one.offset for one in accesses}) < 2:
+        several_cells = len({one.offset for one in accesses}) > 1
+        if in_kernel and not (several_cells and self.has_halo):
             return None
         changes = any(one.field in self.changing or one.function.is_TimeFunction or not one.offset for one in accesses)
         if changes or not _is_known(node, self.values):
@@ -85,6 +91,11 @@ class StaticFields:
         if not accesses:
             self.values.fix(node, shown(node))
             return sympy.Float(float(_evaluate(node, {}, self.values)))
+        if several_cells and not self.has_halo:
+            raise InputError(
+                f"{where}: {shown(node)} reads several cells, and boundary= gives no values of it beyond the sides; "
+                "keep it in a Function, or leave out boundary="
+            )
         base = accesses[0].offset
         moved = {
             load: (one.function, tuple(step - start for step, start in zip(one.offset, base, strict=True)))

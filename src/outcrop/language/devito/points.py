@@ -3,8 +3,8 @@
 Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act directly after the last
 update of their field. Receivers of u.forward read the field at the end of the step. Receivers of u read the field
 before the first stage. A list is refused if Outcrop's order gives another result than the order of the list. For
-example, an equation must not read a field between the update of the field and its source. A receiver of u.forward must
-not come before a source.
+example, an equation must not read a field between the update of the field and its source, or between the source and the
+last update. A receiver of u.forward must not come before a source.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sympy.core.function import AppliedUndef
 
 from outcrop.axes import PLACES
 from outcrop.errors import InputError
-from outcrop.language.devito.equation import Access, Cell, FieldUpdate, access_of
+from outcrop.language.devito.equation import Access, Box, Cell, FieldUpdate, access_of
 from outcrop.language.devito.expression import Conversion, SymbolValues, shown
 from outcrop.language.lower import lower
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
@@ -277,37 +277,52 @@ def _around(
 
 
 @dataclass(frozen=True)
-class PointOperation:
-    """A source that acts on `field` at t + dt, or a receiver of this field. `position` is its place in the user's list.
-    `cells` contains the cells of Devito's grid that the source or receiver uses, in an array of shape (cells, axes)."""
+class CellOperation:
+    """A source that acts on `field` at t + dt, a receiver of this field, or an equation that keeps this field.
+    `position` is its place in the user's list. `cells` contains the cells of Devito's grid that the operation uses, in
+    an array of shape (cells, axes). None means all cells."""
 
     position: int
     where: str
     field: str
     is_source: bool
-    cells: NDArray[np.int64]
+    cells: NDArray[np.int64] | None
 
     def is_disturbed(self, update: FieldUpdate) -> bool:
-        """Return True if `update` overwrites or reads the cells of this operation. The update comes after the
-        operation."""
-        if update.box is None:
-            return True
-        reads = [read.offset for read in update.reads.values() if (read.field, read.shift) == (self.field, 1)]
-        low, end = np.array(update.box).T
-        moved = [np.zeros(len(low), np.int64), *map(np.array, reads)]
-        return any(bool(((self.cells >= low + one) & (self.cells < end + one)).all(axis=1).any()) for one in moved)
+        """Return True if `update` overwrites the cells of this operation, or reads their values at t + dt."""
+        offsets: list[Any] = [one.offset for one in update.reads.values() if (one.field, one.shift) == (self.field, 1)]
+        offsets += [0] if update.field == self.field else []
+        if update.box is None or self.cells is None:
+            return bool(offsets)
+        return any(bool(_are_in(self.cells, update.box, one).any()) for one in offsets)
+
+    def cell_outside(self, boxes: Sequence[Box | None]) -> list[int] | None:
+        """Return the first cell of this operation that lies in none of the boxes, or None."""
+        if self.cells is None or None in boxes:
+            return None
+        covered = np.any([_are_in(self.cells, box, 0) for box in boxes if box is not None], axis=0)
+        outside: list[list[int]] = self.cells[~covered].tolist()
+        return outside[0] if outside else None
 
 
-def check_order(operations: Sequence[PointOperation], updates: Sequence[FieldUpdate]) -> None:
-    """Raise InputError if Outcrop's fixed order within a step differs from the order of the user's list."""
+def _are_in(cells: NDArray[np.int64], box: Box, offset: Any) -> NDArray[np.bool_]:
+    """Return True for each cell that lies in the box after the box is moved by `offset`."""
+    low, end = np.array(box).T + np.array(offset)
+    found: NDArray[np.bool_] = ((cells >= low) & (cells < end)).all(axis=1)
+    return found
+
+
+def check_order(operations: Sequence[CellOperation], updates: Sequence[FieldUpdate]) -> None:
+    """Raise InputError if Outcrop's fixed order within a step differs from the order of the user's list. Also raise
+    InputError for a source in a cell that no equation computes. There, Devito adds the source to an older value."""
     step = "backward" if any(update.direction == -1 for update in updates) else "forward"
     for one in operations:
         name, new = one.field, f"{one.field}.{step}"
-        written = [update.position for update in updates if update.field == name]
-        if not written or min(written) > one.position:
+        written = [number for number, update in enumerate(updates) if update.field == name]
+        if not written or updates[written[0]].position > one.position:
             raise InputError(f"{one.where}: {new} has no value yet; put it behind the equation that computes it")
-        later = [update for update in updates if update.field == name and update.position > one.position]
-        if any(map(one.is_disturbed, later)):
+        later = [update for update in updates if update.position > one.position]
+        if any(update.field == name and one.is_disturbed(update) for update in later):
             raise InputError(f"{one.where}: a later equation overwrites {new}; put it behind all equations")
         if not one.is_source:
             continue
@@ -315,9 +330,20 @@ def check_order(operations: Sequence[PointOperation], updates: Sequence[FieldUpd
             raise InputError(
                 f"{one.where}: an equation before it reads {new}; put it right behind the update of {name}"
             )
+        for update in updates[: written[-1]]:
+            if update.position > one.position and one.is_disturbed(update):
+                raise InputError(
+                    f"{update.where}: it reads {new} between {one.where}, and the last update of {name}; put it behind"
+                    " that update"
+                )
+        if (cell := one.cell_outside([updates[number].box for number in written])) is not None:
+            place = f"({', '.join(map(str, cell))})"
+            raise InputError(
+                f"{one.where}: no equation computes {new} in its cell {place}; move the source, or compute this cell"
+            )
         for other in operations:
             if other.field == name and not other.is_source and other.position < one.position:
-                raise InputError(f"{other.where}: a later source is added to {new}; put receivers behind sources")
+                raise InputError(f"{other.where}: a later source is added to {new}; put it behind all sources")
 
 
 def _reads_new(update: FieldUpdate, field: str) -> bool:

@@ -37,8 +37,8 @@ from outcrop.language.devito.equation import (
 )
 from outcrop.language.devito.expression import Conversion, SymbolValues
 from outcrop.language.devito.lowered import Lowered, ReadValues, SavedRead
-from outcrop.language.devito.points import PointOperation, Points, check_order
-from outcrop.language.devito.snapshots import is_kept, kept_of, saved_steps
+from outcrop.language.devito.points import CellOperation, Points, check_order
+from outcrop.language.devito.snapshots import Kept, is_kept, kept_of, saved_steps
 from outcrop.language.devito.stages import Stages, stages_of
 from outcrop.language.library.differences import as_size
 from outcrop.language.lower import Position
@@ -135,7 +135,7 @@ def from_devito(
     stages = stages_of(updates)
     text = "; ".join(" ".join(str(one).split()) for one in operations if isinstance(one, Eq))
     text = text if len(text) < _MAX_TEXT else text[:_MAX_TEXT] + "..."
-    statics = StaticFields(values, frozenset(one.field for one in updates), _names(stages))
+    statics = StaticFields(values, frozenset(one.field for one in updates), _names(stages), sides is None)
     start = _first_time(updates, operations, direction) if first_time is None else first_time
     origin = _Origin((0, 0, 0), start, direction)
     stencil, left_out = _stencil(name, stages, statics, text, sides is None, origin)
@@ -150,7 +150,8 @@ def from_devito(
         stencil, _ = _stencil(name, stages, statics, text, sides is None, moved)
     stencil = _with_last(stencil, list(statics.states.values()))
     points = Points(grid, values, padding, start, direction, statics.changing)
-    injections, samplings, extra = _points(operations, updates, points)
+    saved = saved_steps(kept, updates, start, direction)
+    injections, samplings, extra = _points(operations, updates, kept, points)
     functions = {read.field: read.function for update in updates for read in update.reads.values()} | extra
     functions |= {update.field: update.function for update in updates}
     older = {one.field: one.function for one in stages.updates if isinstance(one.function, OlderValues)}
@@ -177,7 +178,7 @@ def from_devito(
         computed={one.name: one for one in statics.computed.values() if one.name in names},
         regions={name: box for box, name in statics.regions.items()},
         boxes=_boxes(stages),
-        saved=saved_steps(kept, updates, start, direction),
+        saved=saved,
         reads=tuple(SavedRead(name, one, shift) for (one, shift), name in statics.states.items()),
         fixed_parameters={one.name: values.fixed[one.name] for one in stencil.parameters if one.name in values.fixed},
         read_values=ReadValues(values.constants, signals, sources, list(receivers.values())),
@@ -371,7 +372,7 @@ def _expression(
         return load(update.copied)
     conversion = Conversion(
         update.where, statics.values, lambda indexed: load(update.reads[indexed]),
-        lambda node, in_kernel: statics.term(node, update.reads, in_kernel),
+        lambda node, in_kernel: statics.term(update.where, node, update.reads, in_kernel),
         origin.positions(update, statics.values.grid),
     )  # fmt: skip
     inner = conversion.convert(update.expression)
@@ -388,12 +389,13 @@ def _expression(
 
 
 def _points(
-    operations: Sequence[Any], updates: Sequence[FieldUpdate], points: Points
+    operations: Sequence[Any], updates: Sequence[FieldUpdate], kept: Sequence[Kept], points: Points
 ) -> tuple[tuple[Injection, ...], tuple[Sampling, ...], dict[str, Any]]:
-    """Return the sources, the receivers, and the functions that they read."""
+    """Return the sources, the receivers, and the functions that they read. Raises InputError if Outcrop's fixed order
+    within a step differs from the order of the user's list."""
     injections: list[Injection] = []
     samplings: list[Sampling] = []
-    order: list[PointOperation] = []
+    order = [CellOperation(one.position, one.where, one.field, False, None) for one in kept if one.shift == 1]
     functions: dict[str, Any] = {}
     for position, one in enumerate(operations):
         if isinstance(one, Inject):
@@ -401,14 +403,14 @@ def _points(
                 injections.append(injection)
                 functions |= {function.name: function for function in read}
                 cells = points.used(injection)
-                order.append(PointOperation(position, _text(position, one, "inject"), injection.field, True, cells))
+                order.append(CellOperation(position, _text(position, one, "inject"), injection.field, True, cells))
         elif isinstance(one, Interpolation):
             for sampling, access in points.samplings(one, position):
                 samplings.append(sampling)
                 functions[access.field] = access.function
                 if not sampling.before:
                     where, cells = _text(position, one, "interpolate"), points.used(sampling)
-                    order.append(PointOperation(position, where, sampling.field, False, cells))
+                    order.append(CellOperation(position, where, sampling.field, False, cells))
     check_order(order, updates)
     return tuple(injections), tuple(samplings), functions
 

@@ -25,8 +25,10 @@ from outcrop.language.devito.lowered import SavedSteps
 @dataclass(frozen=True)
 class Kept:
     """An equation that keeps values of `field` as `name`, once in `every` steps. If `shift` is 1, the equation keeps
-    the value at the end of the step, and otherwise the value at the beginning of the step."""
+    the value at the end of the step, and otherwise the value at the beginning of the step. `position` is the place of
+    the equation in the user's list."""
 
+    position: int
     where: str
     name: str
     field: str
@@ -56,8 +58,18 @@ def kept_of(lines: LoweredEquation, grid: Any, direction: int) -> list[Kept]:
         access = access_of(where, one.rhs, Cell(grid, direction, grid.dimensions))
         if access.near or access.shift not in (0, 1) or one.is_Reduction:
             raise InputError(f"{where}: {function.name} can keep only u or u.forward, not {shown(one.rhs)}")
-        factor = int(getattr(dimension.factor, "data", dimension.factor))
-        found.append(Kept(where, str(function.name), access.field, factor, access.shift))
+        halo = [int(left) for left in function._size_nodomain.left]
+        own = tuple(index - left for index, left in zip(one.lhs.indices, halo, strict=True))
+        if own != (dimension, *grid.dimensions):
+            name = function.name
+            raise InputError(f"{where}: {name} can only keep all cells, at its own time: give Eq({name}, u)")
+        factor = int(getattr(dimension.factor, "data", dimension.factor) or 0)
+        if factor < 1:
+            raise InputError(
+                f"{where}: {dimension.name} has no factor of at least 1; give it one: "
+                "ConditionalDimension(..., factor=10)"
+            )
+        found.append(Kept(lines.position, where, str(function.name), access.field, factor, access.shift))
     return found
 
 

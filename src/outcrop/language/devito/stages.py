@@ -60,11 +60,12 @@ def stages_of(updates: Sequence[FieldUpdate]) -> Stages:
 
 def _merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
     """Return one update for each version of a field. Raises InputError if an update reads a new value before this value
-    is computed. Also raises InputError if an update overwrites a value that the same update reads at neighbours."""
+    is computed, in all cells or in some cells. Also raises InputError if an update overwrites a value that the same
+    update reads at neighbours."""
     found: list[FieldUpdate] = []
     latest: dict[str, int] = {}
     read_since: set[str] = set()
-    for given in updates:
+    for number, given in enumerate(updates):
         name = given.field
         reads = {key: _as_ordered(access, latest) for key, access in given.reads.items()}
         update = replace(given, reads=reads)
@@ -74,6 +75,11 @@ def _merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
                 is_implicit = access.field == name and access.near
                 remedy = "; implicit equations are not supported" if is_implicit else ""
                 raise InputError(f"{update.where}: reads {update.at(access)}, which no earlier equation writes{remedy}")
+            if access.shift == 1 and access.function.is_TimeFunction and _reads_early(given, access, number, updates):
+                raise InputError(
+                    f"{update.where}: reads {update.at(access)} in cells that no earlier equation writes; put an "
+                    "equation for these cells before it"
+                )
             if access.field == name and access.near and access.shift == 1:
                 near = True
             _check_overwritten(update, access)
@@ -88,6 +94,31 @@ def _merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
         read_since.discard(name)
         found.append(replace(update, version=latest[name]))
     return found
+
+
+def _reads_early(update: FieldUpdate, access: Access, number: int, updates: Sequence[FieldUpdate]) -> bool:
+    """Return True if `update` reads cells of a field at t + dt that only this update or a later update computes. There,
+    Devito reads a value of an earlier step. `number` is the place of `update` in the list of all updates."""
+    whole = tuple((0, int(extent)) for extent in update.function.grid.shape)
+    read = tuple((low + step, end + step) for (low, end), step in zip(update.box or whole, access.offset, strict=True))
+    left = [_common(read, one.box or whole) for one in updates[number:] if one.field == access.field]
+    for one in updates[:number]:
+        if one.field == access.field:
+            left = [part for box in left for part in _without(box, one.box or whole)]
+    return any(all(low < end for low, end in box) for box in left)
+
+
+def _common(one: Box, other: Box) -> Box:
+    pairs = zip(one, other, strict=True)
+    return tuple((max(low, first), min(end, stop)) for (low, end), (first, stop) in pairs)
+
+
+def _without(box: Box, other: Box) -> Iterator[Box]:
+    """Yield boxes that contain the cells of `box` outside `other`. A box without cells can be among them."""
+    for axis, ((low, end), (first, stop)) in enumerate(zip(box, other, strict=True)):
+        yield (*box[:axis], (low, min(end, first)), *box[axis + 1 :])
+        yield (*box[:axis], (max(low, stop), end), *box[axis + 1 :])
+        box = (*box[:axis], (max(low, first), min(end, stop)), *box[axis + 1 :])
 
 
 def _is_read_only(access: Access, updates: Sequence[FieldUpdate]) -> bool:
