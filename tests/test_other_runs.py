@@ -227,6 +227,30 @@ def test_an_interrupted_sweep_goes_on(capsys: pytest.CaptureFixture[str]) -> Non
     assert "holds another run: its parameters differ" in capsys.readouterr().err.replace("differs", "differ")
 
 
+def test_a_sweep_says_which_runs_have_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that the table of a sweep names the fields and the steps after which NaN or infinity was found, also for
+    runs that --continue leaves out. With --quiet, a line on standard error does it, also for single runs.
+    """
+    words = ["run", "gray_scott_2d", "-n", "128", "96", "-t", "200", "-d", "run.oc", "--memory", "1MiB", "--bt", "50",
+             "--init", "u=1.0"]  # fmt: skip
+    swept = [*words, "--set", "init.v=0.1,random:1"]
+    text = "NaN or infinity in u, v, found after "
+    assert call(swept) == 0
+    fine, wild = capsys.readouterr().out.splitlines()[-2:]
+    assert fine.endswith("cell/s") and wild.endswith(f"cell/s; {text}steps 1 to 50")
+    assert call([*swept, "--continue"]) == 0
+    fine, wild = capsys.readouterr().out.splitlines()[-2:]
+    assert fine.endswith("finished earlier") and wild.endswith(f"finished earlier; {text}step 50")
+    assert call([*swept, "--force", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", f"outcrop: note: init.v = random:1: {text}steps 1 to 50\n")
+    assert call([*swept, "--continue", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", f"outcrop: note: init.v = random:1: {text}step 50\n")
+    assert call([*words, "--init", "v=random:1", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", f"outcrop: note: run.oc: {text}steps 1 to 50\n")
+    assert call(["resume", "run.oc", "-t", "9", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", f"outcrop: note: run.oc: {text}steps 201 to 209\n")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

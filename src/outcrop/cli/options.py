@@ -42,7 +42,7 @@ Png = Annotated[Path | None, Option("--png", metavar="FILE", help="draw the figu
 BenchDirectory = Annotated[
     Path, Option("-d", "--directory", metavar="WHERE", help="directory for the files of the benchmark; made if missing")
 ]
-Quiet = Annotated[bool, Option("--quiet", help="print errors only: no progress and no report")]
+Quiet = Annotated[bool, Option("--quiet", help="print only errors and warnings: no progress and no report")]
 
 PICTURES = (".png", ".svg", ".pdf")
 """The endings of the names of pictures."""
