@@ -16,6 +16,7 @@ from outcrop.cli.main import call
 from outcrop.cli.options import join_sizes, parse_size
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid, boundary_text
+from outcrop.language.library import find_stencil
 from outcrop.run.disk.verify import find_damage
 from outcrop.run.inputs.initial import make_source, parse_source, scan_finite
 from outcrop.run.places import open_state, storage_at
@@ -269,3 +270,26 @@ def test_n_takes_one_to_three_numbers() -> None:
     ]:
         with pytest.raises(InputError, match=words):
             parse_size(text, halve(ndim))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "other"),
+    [
+        ("heat2", "20 12", "heat2_2d"),
+        ("heat4_2d", "20 12 10", "heat4"),
+        ("acoustic8_sponge", "20", "acoustic8_1d_sponge"),
+        ("gray_scott", "20 12", "gray_scott_2d"),
+        ("maxwell_2d_te", "20 12 10", ""),
+        ("elastic2", "20", ""),
+        ("heat7", "20 12", ""),
+        ("d2q9", "20 12 10", ""),
+    ],
+)
+def test_a_wrong_number_of_axes_names_the_stencil_that_has_them(name: str, text: str, other: str) -> None:
+    stencil = find_stencil(name)
+    with pytest.raises(InputError) as error:
+        parse_size(text, stencil)
+    assert str(error.value).partition(", or use ")[2] == other
+    with pytest.raises(InputError) as error:
+        oc.Simulation(stencil, tuple(map(int, text.split())))
+    assert str(error.value).partition("; ")[2].partition(" is for ")[0] == other
