@@ -161,8 +161,9 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
         has = ("snapshots", demand.snapshots), ("points", demand.point_bytes or demand.step_bytes)
         share = f", {format_bytes_up(beside)} of this for {' and '.join(name for name, one in has if one)}"
         share = share if beside else ""
+        planes = "rows" if problem.ndim == 2 else "planes"
         raise BudgetError(
-            f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
+            f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on {planes} of "
             f"{format_bytes(problem.plane_bytes)}{sizes}: at least {format_bytes_up(smallest)} are needed{share}"
         )
     if problem.is_part and given.by and given.bt:
