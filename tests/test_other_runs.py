@@ -282,6 +282,15 @@ def test_a_wrong_sweep_is_refused_before_anything_runs(
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize("words", [["--set", "params.kappa=1,2"], ["--set=params.kappa=1,2"]])
+def test_a_plan_of_a_sweep_is_refused_with_what_to_write(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("heat.toml").write_text(FILE)
+    assert call(["plan", "heat.toml", *words]) == 2
+    text = "a sweep is planned one run at a time; give one value, such as --param kappa=0.5; see outcrop plan --help"
+    assert capsys.readouterr().err == f"outcrop: --set: {text}\n"
+    assert call(["plan", "heat.toml", "--param", "kappa=0.5"]) == 0
+
+
 def test_directories_of_a_sweep_are_different_and_valid() -> None:
     """Checks the names of the directories of a sweep. Values may have characters that the names must not have, a run
     may have several directories, and names may be too long."""
