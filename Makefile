@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The directory of the arrays of `make run` (4.3 GiB). The picture is written next to this directory.
 RUN_DIRECTORY ?= run.oc
 RUN_STEPS ?= 200
-RUN_PROBLEM := heat7 -n 1024 1024 512 -t $(RUN_STEPS) -d $(RUN_DIRECTORY) --memory 256MiB --dtype float32
+RUN_PROBLEM := heat7 -n 512 512 2048 -t $(RUN_STEPS) -d $(RUN_DIRECTORY) --memory 256MiB --dtype float32
 
 cpp_files := $(shell find core aggregate bindings tests/core -name '*.?pp' -o -name '*.h' 2>/dev/null)
 built_from := CMakeLists.txt aggregate/CMakeLists.txt pyproject.toml $(filter-out tests/% aggregate/tests/%,$(cpp_files))

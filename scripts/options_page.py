@@ -24,7 +24,7 @@ The [glossary](../glossary.md) explains terms such as *pass*, *slab* and *rank*.
 ```toml
 [problem]
 stencil = "heat7"
-shape = [512, 1024, 1024]
+shape = [2048, 512, 512]
 steps = 200
 init = "gaussian"
 
@@ -62,7 +62,7 @@ every = 50
 A [complete file of a seismic shot](../how-to/sources.md#run-a-shot-from-a-file-of-options) also sets the velocity, and
 has commands that draw the result.
 
-In Python, `oc.Simulation("heat7", (512, 1024, 1024), memory="256MiB")` takes the options as keywords.
+In Python, `oc.Simulation("heat7", (2048, 512, 512), memory="256MiB")` takes the options as keywords.
 `oc.Simulation(oc.RunOptions(...))` takes the options as one object.
 """
 

@@ -14,8 +14,9 @@ import outcrop as oc
 from outcrop.axes import grid_shape
 from outcrop.cli.main import call
 from outcrop.cli.options import join_sizes, parse_size
-from outcrop.errors import InputError
+from outcrop.errors import BudgetError, InputError
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid, boundary_text
+from outcrop.language.library import find_stencil
 from outcrop.run.disk.verify import find_damage
 from outcrop.run.inputs.initial import make_source, parse_source, scan_finite
 from outcrop.run.places import open_state, storage_at
@@ -111,8 +112,16 @@ def test_values_of_other_axes_are_refused_with_both_named(tmp_path: Path) -> Non
         make_source(flat, (6, 5, 4))
     with pytest.raises(InputError, match=r"shape \(6, 5\), the grid is \(5, 6\) \(ny, nx\); its axes are in the rev"):
         make_source(flat, (5, 6))
-    with pytest.raises(InputError, match=r"gave shape \(5, 2\) for planes 0 to 4"):
-        make_run(tmp_path / "run.oc", (5, 6), lambda a, b: np.ones((b - a, 2)))
+    for shape, words in ((5, 4, 6), "planes 0 to 4"), ((5, 6), "rows 0 to 4"), ((6,), "cells 0 to 5"):
+        with pytest.raises(InputError, match=rf"gave shape \([0-9]+, 2\) for {words}, not "):
+            make_run(tmp_path / "run.oc", shape, lambda a, b: np.ones((b - a, 2)))
+        axis = OWN[len(shape)][0]
+        what = "all cells" if len(shape) == 1 else f"the {words.split()[0]} {axis}0 to {axis}1 - 1"
+        with pytest.raises(InputError, match=rf"it must be function\({axis}0, {axis}1\), and return {what}$"):
+            make_run(tmp_path / "run.oc", shape, lambda: 1)
+    flat_stencil = halve(2)
+    with pytest.raises(BudgetError, match="for halve2 on rows of 512 B: at least"):
+        oc.Simulation(flat_stencil, (400, 128), directory=tmp_path / "run.oc", memory="1KiB").plan(5)
     for shape in ((3, 3, 3), (3,), 3, (), oc.Field("u")):
         with pytest.raises(InputError, match=r"halve2 is for grids of two axes \(ny, nx\)"):
             oc.Simulation(halve(2), shape, directory=tmp_path / "run.oc")  # type: ignore[arg-type]
@@ -269,3 +278,26 @@ def test_n_takes_one_to_three_numbers() -> None:
     ]:
         with pytest.raises(InputError, match=words):
             parse_size(text, halve(ndim))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "other"),
+    [
+        ("heat2", "20 12", "heat2_2d"),
+        ("heat4_2d", "20 12 10", "heat4"),
+        ("acoustic8_sponge", "20", "acoustic8_1d_sponge"),
+        ("gray_scott", "20 12", "gray_scott_2d"),
+        ("maxwell_2d_te", "20 12 10", ""),
+        ("elastic2", "20", ""),
+        ("heat7", "20 12", ""),
+        ("d2q9", "20 12 10", ""),
+    ],
+)
+def test_a_wrong_number_of_axes_names_the_stencil_that_has_them(name: str, text: str, other: str) -> None:
+    stencil = find_stencil(name)
+    with pytest.raises(InputError) as error:
+        parse_size(text, stencil)
+    assert str(error.value).partition(", or use ")[2] == other
+    with pytest.raises(InputError) as error:
+        oc.Simulation(stencil, tuple(map(int, text.split())))
+    assert str(error.value).partition("; ")[2].partition(" is for ")[0] == other

@@ -151,4 +151,4 @@ def test_boxes_that_cannot_be_are_refused() -> None:
             U.box[:end]  # type: ignore[misc]
     with pytest.raises(InputError, match=r"u\[:, 1:, :-1\] has 3 ranges, but the grid has 2 axes"):
         oc.Stencil("flat", {U.box[:, 1:, :-1]: U[0, 0]})
-    assert oc.Stencil("box", {U.box[1:, :-2]: U[0, 0] + 1}).equation == "u[1:, :-2]' = u(0, 0) + 1"
+    assert oc.Stencil("box", {U.box[1:, :-2]: U[0, 0] + 1}).equation == "u[1:, :-2]' = u[0, 0] + 1"

@@ -18,6 +18,7 @@ from outcrop.cli.info import as_text, facts
 from outcrop.cli.main import call
 from outcrop.cli.options import complete_stencil, name_output
 from outcrop.cli.stencils import ABOUT, unit_of
+from outcrop.durable import sealed
 from outcrop.errors import InputError, as_command, by_caller, shown
 from outcrop.language.library import find_stencil, stable_limit
 from outcrop.language.library.table import FAMILIES, family_names, family_of_name, split_name
@@ -57,6 +58,28 @@ def test_info_has_the_same_facts_as_text_and_as_json(where: Path, capsys: pytest
     assert found["snapshots"][0]["count"] == 3 and found["norms"]["count"] == 4
     assert found["coordinates"] == {"spacing": [10.0] * 3, "origin": [0.0] * 3, "units": "m"}
     assert found["pace"]["last_step"] == 6 and found["sizes"] == {"bt": 2}
+
+
+def test_info_shows_the_whole_equation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that `outcrop info` has a line for each update of the stencil, and cuts none of them. A text that no
+    program can have made, such as one with control characters, is not shown."""
+    place, u, v = tmp_path / "run.oc", oc.Field("u"), oc.Field("v")
+    changes = [{u: sum(u[0, k] for k in range(30)) / 30}, {v: u.previous[1, 0] / 2}]
+    oc.Simulation(oc.Stencil("own", changes), (40, 80), directory=place, memory="1MiB", init={"u": 1, "v": 2}).run(2)
+    found = facts(place)
+    first, second = found["equation"].split("; ")
+    assert first.startswith("u' = ") and "u[0, 29]" in first and second == "v' = u.previous[1, 0]/2"
+    rows = as_text(found)
+    assert rows[1:3] == [("equation", first), ("", second)] and rows[3][0] == "grid"
+    path = place / "manifest.json"
+    content = json.loads(path.read_text())
+    del content["crc32c"]
+    for wrong in ("u' = \x1b[2Ju", "u' = \u202eu", "u" * 70_000, 5, None, ["u"]):
+        path.write_bytes(sealed({**content, "stencil": {**content["stencil"], "equation": wrong}}))
+        for words in (["info", str(place)], ["info", str(place), "--json"]):
+            assert call(words) == 0
+            assert len(capsys.readouterr().out) < 10_000
+        assert facts(place)["equation"] == "" and "equation" not in dict(as_text(facts(place)))
 
 
 def test_a_file_of_json_that_cannot_be_written_is_refused(where: Path, capsys: pytest.CaptureFixture[str]) -> None:

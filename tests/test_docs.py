@@ -77,6 +77,20 @@ def test_the_shot_of_a_file_of_options_runs(tmp_path: Path) -> None:
     assert {"record.png", "wave.png"} <= {path.name for path in tmp_path.iterdir()}
 
 
+def test_the_script_that_starts_or_continues_a_run_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks three starts of the script: the first ends early, the second computes the rest, the third nothing."""
+    section = shown(ROOT / "docs" / "how-to" / "run-from-python.md").partition("## Start a run, or continue it")[2]
+    program = re.findall(r"^```python\n(.*?)^```", section, flags=re.M | re.S)[0]
+    assert "steps = 60" in program
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for text in (program.replace("steps = 60", "steps = 25"), program, program):
+        exec(text, {"oc": oc})
+        manifest = Path("long.oc/manifest.json").read_bytes()
+        found.append((oc.open("long.oc").step, manifest))
+    assert [step for step, _ in found] == [25, 60, 60] and found[1] == found[2]
+
+
 def test_an_example_that_shows_something_else_is_found(tmp_path: Path) -> None:
     """Checks that the comparison of outputs detects a wrong figure and an additional line, and ignores paths and
     figures that depend on the machine.

@@ -227,6 +227,30 @@ def test_an_interrupted_sweep_goes_on(capsys: pytest.CaptureFixture[str]) -> Non
     assert "holds another run: its parameters differ" in capsys.readouterr().err.replace("differs", "differ")
 
 
+def test_a_sweep_says_which_runs_have_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that the table of a sweep names the fields and the steps after which NaN or infinity was found, also for
+    runs that --continue leaves out. With --quiet, a line on standard error does it, also for single runs.
+    """
+    words = ["run", "gray_scott_2d", "-n", "128", "96", "-t", "200", "-d", "run.oc", "--memory", "1MiB", "--bt", "50",
+             "--init", "u=1.0"]  # fmt: skip
+    swept = [*words, "--set", "init.v=0.1,random:1"]
+    text = "NaN or infinity in u, v, found after "
+    assert call(swept) == 0
+    fine, wild = capsys.readouterr().out.splitlines()[-2:]
+    assert fine.endswith("cell/s") and wild.endswith(f"cell/s; {text}steps 1 to 50")
+    assert call([*swept, "--continue"]) == 0
+    fine, wild = capsys.readouterr().out.splitlines()[-2:]
+    assert fine.endswith("finished earlier") and wild.endswith(f"finished earlier; {text}step 50")
+    assert call([*swept, "--force", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", f"outcrop: note: init.v = random:1: {text}steps 1 to 50\n")
+    assert call([*swept, "--continue", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", f"outcrop: note: init.v = random:1: {text}step 50\n")
+    assert call([*words, "--init", "v=random:1", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", f"outcrop: note: run.oc: {text}steps 1 to 50\n")
+    assert call(["resume", "run.oc", "-t", "9", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", f"outcrop: note: run.oc: {text}steps 201 to 209\n")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -256,6 +280,15 @@ def test_a_wrong_sweep_is_refused_before_anything_runs(
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("words", [["--set", "params.kappa=1,2"], ["--set=params.kappa=1,2"]])
+def test_a_plan_of_a_sweep_is_refused_with_what_to_write(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("heat.toml").write_text(FILE)
+    assert call(["plan", "heat.toml", *words]) == 2
+    text = "a sweep is planned one run at a time; give one value, such as --param kappa=0.5; see outcrop plan --help"
+    assert capsys.readouterr().err == f"outcrop: --set: {text}\n"
+    assert call(["plan", "heat.toml", "--param", "kappa=0.5"]) == 0
 
 
 def test_directories_of_a_sweep_are_different_and_valid() -> None:

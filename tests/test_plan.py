@@ -22,6 +22,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import IllegalPlan, validate, validate_pass
+from outcrop.units import format_bytes_up, parse_bytes
 from strategies import MACHINE, assumed_rate, examples, make_problem, problems, schemes_for, sizes_for
 
 
@@ -56,6 +57,23 @@ def test_too_small_a_budget_names_one_that_works(problem: Problem) -> None:
         make_plan(problem, MACHINE, smallest - 1, "auto", assumed_rate)
     named = int(str(refusal.value).split(" KiB are needed")[0].split()[-1]) * 1024
     validate(make_plan(problem, MACHINE, named, "auto", assumed_rate), budget_bytes=named)
+
+
+@given(st.integers(1, 1 << 62))
+def test_sizes_that_are_rounded_up_are_short_and_enough(count: int) -> None:
+    """Checks the text of a budget that is large enough: it has few digits, and means at least as many bytes."""
+    text = format_bytes_up(count)
+    number, unit = text.split()
+    assert count <= parse_bytes(text) <= max(count + 1023, count * 1.002)
+    assert len(number) <= {"KiB": 5, "MiB": 8, "GiB": 8, "TiB": 10}[unit]
+
+
+def test_a_large_budget_that_is_needed_is_named_in_a_large_unit() -> None:
+    problem = make_problem((10**5, 10**5, 10**5), (1, 1, 1), 10)
+    with pytest.raises(BudgetError, match=r"at least [0-9.]{4,8} GiB are needed$") as refusal:
+        make_plan(problem, MACHINE, 1 << 20, "auto", assumed_rate)
+    named = parse_bytes(str(refusal.value).split("at least ")[1].removesuffix(" are needed"))
+    assert smallest_budget_bytes(problem) <= named <= smallest_budget_bytes(problem) * 1.002
 
 
 def test_memory_for_the_whole_grid_gives_one_slab() -> None:

@@ -6,16 +6,20 @@ from __future__ import annotations
 import json
 import re
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import outcrop as oc
 from outcrop.cli.main import call
+from outcrop.plan.description import plan_rows
+from outcrop.plan.planner import make_plan
 from outcrop.run import engine
 from outcrop.run.progress import Progress, Standing
 from outcrop.tiers import measure
 from outcrop.units import format_seconds
+from strategies import MACHINE, assumed_rate, make_problem
 
 
 def plan_text(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -138,6 +142,17 @@ def test_a_plan_names_the_time_of_checksums_if_it_is_long(
     named = f" and checksums {format_seconds(guess['seconds_checksum'])}, meanwhile reading"
     assert (named in row) == (rate < 1e18) and ("checksums" in row) == (rate < 1e18), row
     assert guess["seconds"] >= guess["seconds_update"] + guess["seconds_checksum"]
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 2.0])
+def test_a_plan_names_the_time_of_commits_if_it_is_long(seconds: float) -> None:
+    """Checks that the row about the time names the commits of a run with few updates, whose flushes take longest."""
+    problem = make_problem((40, 30, 20), (1, 1, 1), 8)
+    plan = make_plan(problem, replace(MACHINE, device=replace(MACHINE.device, seconds_flush=seconds)), 4 << 20, "auto",
+                     assumed_rate)  # fmt: skip
+    row = dict(plan_rows(plan))["time"]
+    named = f", and commits {format_seconds(plan.predicted.seconds_commit)}"
+    assert row.endswith(named) == (seconds == 2.0) and ("commits" in row) == (seconds == 2.0), row
 
 
 def test_candidates_are_listed_by_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,52 @@ def test_a_narrow_terminal_shows_the_whole_command(columns: int) -> None:
     assert " ".join(" ".join(lines).split()) == " ".join(text.split())
     bar = "  progress  " + "#" * 100
     assert page_module._wrapped(bar, columns) == [bar]
+
+
+@pytest.mark.parametrize("columns", [130, 120, 80, 60, 40])
+def test_no_number_of_the_page_is_cut(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the figures of the page in terminals of several widths. If the figures of norms or traces do not fit
+    beside the curve, they are below the curve."""
+    sim = oc.Simulation(
+        "heat2_2d", (30, 40), directory=tmp_path / "run.oc", memory="1MiB", init=-1.2345e-5, boundary="mirror",
+        norms=oc.Norms(1), receivers=[oc.Receivers("line", "u", [[1, 2]])],
+    )  # fmt: skip
+    sim.run(200, progress="none")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    now = Watcher(tmp_path / "run.oc").look(page_module.curve_columns())
+    assert now.pace is not None
+    earlier = replace(now, pace=replace(now.pace, steps_done=99, seconds=now.pace.seconds / 2))
+    lines = page_module.page(now, earlier)
+    assert columns < 60 or max(map(len, lines[1:])) <= columns
+    first = next(number for number, line in enumerate(lines) if line.startswith("  trace line"))
+    records = lines[first:]
+    assert max(map(len, records)) <= columns
+    text = " ".join(" ".join(records).split())
+    assert "of u (1 point), largest 1.234e-05" in text
+    assert "step 200: sum -0.01481, L2 0.0004276, min -1.234e-05, max -1.234e-05" in text
+    assert not any(line.endswith(("min", "max", "L2", "sum")) for line in records)
+    if columns >= 120:
+        assert len(records) == 2
+
+
+def test_the_table_names_the_step_at_which_it_begins(tmp_path: Path) -> None:
+    """Checks that the table of a continued run says which steps it is about, and that the columns of the figures since
+    an earlier look have a true head."""
+    sim = oc.Simulation("heat2_2d", (30, 40), directory=tmp_path / "run.oc", memory="1MiB", init=1.0)
+    sim.run(5, progress="none")
+    watcher = Watcher(tmp_path / "run.oc")
+    table = "\n".join(page_module.page(watcher.look()))
+    assert "time of all 5" in table and "since step" not in table
+    sim.run(7, progress="none")
+    now = watcher.look()
+    lines = page_module.page(now)
+    assert lines[1].split() == ["status", "finished:", "step", "12"]
+    head = next(line for line in lines if "measured" in line)
+    assert head.split() == ["since", "step", "5", "measured", "predicted"] and "time of all 7" in "\n".join(lines)
+    assert now.pace is not None
+    earlier = replace(now, pace=replace(now.pace, steps_done=3, seconds=now.pace.seconds / 2))
+    head = next(line for line in page_module.page(now, earlier) if "measured" in line)
+    assert head.split()[-3:] == ["measured", "predicted", "latest"]
 
 
 def test_the_browser_names_the_cell_of_the_grid(tmp_path: Path) -> None:

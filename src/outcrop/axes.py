@@ -24,6 +24,9 @@ PLACES: dict[int, tuple[int, ...]] = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
 ORDERS = {1: "(nx,)", 2: "(ny, nx)", 3: "(nz, ny, nx)"}
 """For each number of axes of a grid, the text that messages use for the shape."""
 
+FIRST_AXIS = {1: "cells", 2: "rows", 3: "planes"}
+"""For each number of axes of a grid, the word for the parts into which its first axis divides it."""
+
 T = TypeVar("T")
 
 _COUNTS = {1: "one axis", 2: "two axes", 3: "three axes"}

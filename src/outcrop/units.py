@@ -60,6 +60,15 @@ def format_bytes(count: float) -> str:
     return f"{count / 1024:.4g} TiB"
 
 
+def format_bytes_up(count: int) -> str:
+    """Return a size as text that means at least `count` bytes, for a budget that is needed. Sizes up to 10 MiB are in
+    KiB, and larger sizes have at most two decimals."""
+    if count <= 10 << 20:
+        return f"{-(-count // 1024)} KiB"
+    power = 20 if count <= 10 << 30 else 30 if count <= 10 << 40 else 40
+    return f"{-(-100 * count >> power) / 100:.12g} {'KMGT'[power // 10 - 1]}iB"
+
+
 def format_seconds(seconds: float) -> str:
     """Return a duration: "0.123 s", "12.3 s", "4 min 05 s", "3 h 20 min"."""
     if seconds < 10:

@@ -115,6 +115,8 @@ def invoke(arguments: list[str]) -> int:
 def usage_text(error: Exception, arguments: list[str]) -> str:
     """Return the message of a UsageProblem without a full stop at its end. If a number cannot be read, the message
     names the wrong value. The function adds this value, because some versions of Typer do not name it."""
+    if getattr(error, "option_name", "") == "--set" and arguments[:1] == ["plan"]:
+        return "--set: a sweep is planned one run at a time; give one value, such as --param kappa=0.5"
     text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
     found = re.search("valid (integer|number|float)", text)
     names = getattr(getattr(error, "param", None), "opts", [])

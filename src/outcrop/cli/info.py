@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from outcrop.axes import x_first
 from outcrop.cli import options
+from outcrop.errors import InputError
 from outcrop.units import counted, format_bytes
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def facts(where: Path) -> dict[str, Any]:
     return {
         "where": str(where),
         "stencil": run.stencil.get("name", "?"),
+        "equation": _equation(run),
         "parameters": dict(run.parameters),
         "boundary": boundary_text(as_boundary(run.boundary), len(run.shape), run.axis_names),
         "axes": list(run.axis_names),
@@ -116,6 +118,19 @@ def _status(run: Manifest, manifests: list[Manifest], is_in_use: bool, place: Pa
     if run.step < run.target_step:
         return "unfinished", resume_command(manifests[0], place)
     return "finished", None
+
+
+def _equation(run: Manifest) -> str:
+    """Return the equation as text, with "; " between the updates. Return "" if the run has no such text, or a text that
+    no program can have made."""
+    from outcrop.language.schema import MAX_TEXT, require_text
+
+    text = run.stencil.get("equation")
+    try:
+        require_text(text, "the equation", MAX_TEXT)
+    except InputError:
+        return ""
+    return str(text)
 
 
 def _part(run: Manifest) -> dict[str, Any] | None:
@@ -216,8 +231,10 @@ def as_text(found: dict[str, Any]) -> list[tuple[str, str]]:
     chosen = ", ".join(f"{name} = {value:g}" for name, value in found["parameters"].items())
     size, axes = _by_axis(found["shape"], found), ", ".join(x_first(found["axes"], found["axes"]))
     arrays, shards = found["arrays_on_disk"], found["shards_per_array"]
+    updates = found["equation"].split("; ") if found["equation"] else []
     rows = [
         ("stencil", f"{found['stencil']}{f' with {chosen}' if chosen else ''}, boundary {found['boundary']}"),
+        *(("" if number else "equation", update) for number, update in enumerate(updates)),
         ("grid", f"{size} cells ({axes}), {found['dtype']}{_rim_text(found)}"),
         ("fields", ", ".join(map(_field_text, found["fields"]))),
         ("state", f"{_status_text(found)} (generation {found['generation']})"),

@@ -42,7 +42,7 @@ Png = Annotated[Path | None, Option("--png", metavar="FILE", help="draw the figu
 BenchDirectory = Annotated[
     Path, Option("-d", "--directory", metavar="WHERE", help="directory for the files of the benchmark; made if missing")
 ]
-Quiet = Annotated[bool, Option("--quiet", help="print errors only: no progress and no report")]
+Quiet = Annotated[bool, Option("--quiet", help="print only errors and warnings: no progress and no report")]
 
 PICTURES = (".png", ".svg", ".pdf")
 """The endings of the names of pictures."""
@@ -297,13 +297,17 @@ def parse_size(text: str, stencil: Stencil) -> Shape:
     """Convert "20 12 10" to the shape (10, 12, 20). Raises InputError if the text is not a valid size of a grid for the
     stencil."""
     from outcrop.axes import axes_text, option_text
+    from outcrop.language.library.table import name_with_axes
 
     words = text.split()
     if not all(map(_NUMBER.fullmatch, words)):
         raise InputError(f"-n {text}: sizes are whole numbers; write {option_text(stencil.ndim)}")
     if len(words) != stencil.ndim:
-        axes = axes_text(stencil.ndim)
-        raise InputError(f"-n {text}: {stencil.name} is for grids of {axes}; write {option_text(stencil.ndim)}")
+        other = name_with_axes(stencil, len(words))
+        raise InputError(
+            f"-n {text}: {stencil.name} is for grids of {axes_text(stencil.ndim)}; write {option_text(stencil.ndim)}"
+            f"{f', or use {other}' if other else ''}"
+        )
     if max(map(len, words)) > _MAX_DIGITS:
         raise InputError(f"-n {shown(text)}: the grid is too large for files")
     sizes = [int(word) for word in words]

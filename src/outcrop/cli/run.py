@@ -3,8 +3,9 @@ parts of several ranks."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -65,7 +66,10 @@ def run(
         if save is not None and not simulation.rank:
             write_options(chosen, save)
     output = RunOutput(quiet)
-    output.finish(_run_new(simulation, chosen, output, quiet), None if simulation.rank else json)
+    report = _run_new(simulation, chosen, output, quiet)
+    if quiet and not simulation.rank:
+        _print_not_finite(str(simulation.directory), report.not_finite_text)
+    output.finish(report, None if simulation.rank else json)
 
 
 def _run_new(simulation: Simulation, chosen: RunOptions, output: RunOutput, quiet: bool) -> Report:
@@ -88,6 +92,14 @@ def _run_new(simulation: Simulation, chosen: RunOptions, output: RunOutput, quie
         return simulation.run(progress=progress)
 
 
+def _print_not_finite(name: str, text: str) -> None:
+    """If `text` says that NaN or infinity was found in the run `name`, print it on standard error. A run with --quiet
+    prints no report, and must not look like a success in this case."""
+    if text:
+        with suppress(OSError):  # standard error may be closed
+            print(f"outcrop: note: {name}: {text}", file=sys.stderr, flush=True)
+
+
 def _updated(simulation: Simulation) -> list[str]:
     """Return the names of the updated fields, and then the names of their previous values."""
     stencil = simulation.stencil
@@ -102,6 +114,7 @@ def _run_sweep(
     All runs are checked before the first run begins."""
     from outcrop.cli import sweeps
     from outcrop.run.ranks.launch import join
+    from outcrop.run.report import not_finite_text
     from outcrop.run.simulation import Simulation
 
     if save is not None:
@@ -136,10 +149,16 @@ def _run_sweep(
             output.print(f"{report}\n")
         reports.append({"set": dict(variant.values), "directory": str(one.directory),
                         "report": report.to_json() if report else None})  # fmt: skip
-        result = "finished earlier"
         if report is not None:
             result = f"{format_seconds(report.seconds)}, {format_rate(report.cell_updates_per_second)}cell/s"
-        rows.append((variant.text, str(one.directory), result))
+            bad = report.not_finite_text
+        else:
+            result = "finished earlier"
+            pace = known.setup.state.manifest.pace if known and known.setup.state else None
+            bad = not_finite_text({name: f"step {step}" for name, step in pace.not_finite.items()} if pace else {})
+        if quiet:
+            _print_not_finite(variant.text, bad)
+        rows.append((variant.text, str(one.directory), f"{result}; {bad}" if bad else result))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     output.print("\n".join(f"{text:<{widths[0]}}  {place:<{widths[1]}}  {result}" for text, place, result in rows))
     options.write_json(json, "--json", {"runs": reports})
@@ -213,6 +232,8 @@ def resume(
             if text := _about_steps(simulation, left):
                 output.print(text)
         report = simulation.run(left, progress)
+    if quiet and not simulation.rank:
+        _print_not_finite(str(where), report.not_finite_text)
     output.finish(report, None if simulation.rank else json)
 
 

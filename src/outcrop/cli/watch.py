@@ -28,9 +28,15 @@ BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 """Characters of increasing height, which draw a curve in one line of text."""
 
 FULL, EMPTY, ASCII_FULL, ASCII_EMPTY = "█", "░", "#", "."
-MAX_CURVE_COLUMNS, MIN_CURVE_COLUMNS, TEXT_COLUMNS = 48, 12, 72
-"""The columns of a curve, and of the text in the same line. In a narrow terminal, curves are shorter."""
-BAR_COLUMNS = 40
+MAX_CURVE_COLUMNS, MIN_CURVE_COLUMNS, NAME_COLUMNS, TEXT_COLUMNS = 48, 12, 20, 88
+"""The columns of a curve, of the name in the same line, and of the name with all figures. If the figures do not fit
+into the line of the curve, they are below the curve."""
+BAR_COLUMNS, BESIDE_BAR_COLUMNS = 40, 42
+"""The columns of the bar, and of the other text in the same line. In a narrow terminal, the bar is shorter."""
+TABLE_COLUMNS = 70
+"""The minimum number of columns for a wide table. In a narrower terminal, the columns of the table are narrower."""
+MIN_NAME_COLUMNS = 9
+"""The minimum number of columns for the names of lines."""
 WRAPPED, MIN_WRAPPED_COLUMNS = ("  status ", "  values ", "  ranks "), 20
 """The beginnings of lines of the live page that are wrapped in a narrow terminal, and the minimum width of such
 lines."""
@@ -83,7 +89,13 @@ def watch(
 
 def curve_columns() -> int:
     """Return the number of columns that a curve has in a terminal of this width."""
-    return min(MAX_CURVE_COLUMNS, max(MIN_CURVE_COLUMNS, get_terminal_size((120, 24)).columns - TEXT_COLUMNS))
+    beside = _columns() - TEXT_COLUMNS
+    room = beside if beside >= MIN_CURVE_COLUMNS else _columns() - NAME_COLUMNS
+    return min(MAX_CURVE_COLUMNS, max(MIN_CURVE_COLUMNS, room))
+
+
+def _columns() -> int:
+    return get_terminal_size((120, 24)).columns
 
 
 def page(now: Glance, earlier: Glance | None = None) -> list[str]:
@@ -152,8 +164,9 @@ def _left(now: Glance) -> str:
 
 
 def _table(pace: Pace, latest: Pace | None) -> list[str]:
-    """Return a table of measured and predicted figures. `latest` has the figures since the previous commit."""
-    heads = ["measured", "predicted"] + (["last commit"] if latest else [])
+    """Return a table of measured and predicted figures of a call of `run`. `latest` has the figures since an earlier
+    look."""
+    heads = ["measured", "predicted"] + (["latest"] if latest else [])
     done, total = pace.seconds if pace.steps_done else 0.0, pace.step_seconds
     rows: list[tuple[str, list[str]]] = [
         (f"time of {counted(pace.steps_done, 'step')}", [format_seconds(done), format_seconds(pace.predicted_so_far)]),
@@ -177,13 +190,14 @@ def _table(pace: Pace, latest: Pace | None) -> list[str]:
         figures = [*[format_seconds(latest.seconds)] * bool(pace.steps_done), "", _per_second(latest.updates, "cell"),
                    _per_second(latest.read, "B"), _per_second(latest.written, "B")]  # fmt: skip
         rows = [(name, [*texts, more]) for (name, texts), more in zip(rows, figures, strict=True)]
-    cells = [("", heads), *rows]
-    return [f"  {name:<20}" + "".join(f"{text:>16}" for text in texts).rstrip() for name, texts in cells]
+    cells = [(f"since step {pace.first_step}" if pace.first_step else "", heads), *rows]
+    first, others = (20, 16) if _columns() >= TABLE_COLUMNS else (19, 13)
+    return [f"  {name:<{first}}" + "".join(f"{text:>{others}}" for text in texts).rstrip() for name, texts in cells]
 
 
 def _between(earlier: Glance | None, now: Glance) -> Pace | None:
-    """Return the figures between two commits. Both commits must be from the same call of `run`; otherwise return
-    None."""
+    """Return the figures of the commits between two looks. Both looks must be at the same call of `run`; otherwise
+    return None."""
     from dataclasses import replace
 
     if earlier is None or earlier.pace is None or now.pace is None or earlier.run is None or now.run is None:
@@ -219,35 +233,51 @@ def _ranks(now: Glance) -> list[tuple[str, str]]:
 
 def _records(now: Glance) -> list[tuple[str, str]]:
     """Return rows with the traces and norms."""
-    found = [(f"trace {one.name}", _trace(one, now.step)) for one in now.traces]
-    found += [(f"norms {one.field}", _norms(one)) for one in now.norms]
+    every = [(f"trace {one.name}", *_trace(one, now.step)) for one in now.traces]
+    every += [(f"norms {one.field}", *_norms(one)) for one in now.norms]
+    room = _columns() - max([MIN_NAME_COLUMNS, *(len(name) for name, _, _ in every)]) - 3
+    found = []
+    for name, bars, text in every:
+        if len(bars) + 2 + len(text) <= room or not bars:
+            found.append((name, f"{bars}  {text}" if bars else text))
+        else:
+            found += [(name, bars), *(("", line) for line in _wrapped_figures(text, room))]
     if now.left_out:
         found.append(("", f"{now.left_out} more traces and norms"))
     return [("", ""), *found] if found else []
 
 
-def _trace(one: TraceGlance, step: int) -> str:
+def _wrapped_figures(text: str, columns: int) -> list[str]:
+    """Return figures with commas between them as lines of at most `columns` characters. A figure stays on one line with
+    its name."""
+    joined = text.replace(" ", "\xa0").replace(",\xa0", ", ")
+    return [line.replace("\xa0", " ") for line in wrap(joined, max(columns, MIN_WRAPPED_COLUMNS))]
+
+
+def _trace(one: TraceGlance, step: int) -> tuple[str, str]:
+    """Return a curve and a text about a trace. The curve is "" if there is none."""
     text = f"of {one.field} ({counted(one.points, 'point')})"
     if one.problem:
-        return f"{text}: {one.problem}"
+        return "", f"{text}: {one.problem}"
     if not one.rows:
-        return f"{text}: no steps yet"
+        return "", f"{text}: no steps yet"
     largest = max((value for value in one.envelope if math.isfinite(value)), default=0.0)
-    text = f"{curve(one.envelope)}  {text}, largest {largest:.4g}"
+    text += f", largest {largest:.4g}"
     if one.first_infinite is not None:
         text += f", NaN or infinite since step {one.first_infinite}"
-    return text + (f", read up to step {one.rows}" if one.rows < step else "")
+    return curve(one.envelope), text + (f", read up to step {one.rows}" if one.rows < step else "")
 
 
-def _norms(one: NormGlance) -> str:
+def _norms(one: NormGlance) -> tuple[str, str]:
+    """Return a curve and a text about norms. The curve is "" if there is none."""
     if one.problem:
-        return one.problem
+        return "", one.problem
     if one.rows is None or not len(one.rows):
-        return "no steps yet"
+        return "", "no steps yet"
     lengths = [math.sqrt(max(value, 0.0)) for value in one.rows["squares"].tolist()]
     columns = min(curve_columns(), len(lengths))
     picked = [lengths[(place + 1) * len(lengths) // columns - 1] for place in range(columns)]
-    return f"{curve(picked)}  {_last_norms(one)}"
+    return curve(picked), _last_norms(one)
 
 
 def _last_norms(one: NormGlance) -> str:
@@ -274,8 +304,9 @@ def curve(values: Sequence[float]) -> str:
 
 def _bar(fraction: float) -> str:
     full, empty = (FULL, EMPTY) if _has(FULL + EMPTY) else (ASCII_FULL, ASCII_EMPTY)
-    done = min(BAR_COLUMNS, int(fraction * BAR_COLUMNS))
-    return full * done + empty * (BAR_COLUMNS - done)
+    columns = min(BAR_COLUMNS, max(MIN_CURVE_COLUMNS, _columns() - BESIDE_BAR_COLUMNS))
+    done = min(columns, int(fraction * columns))
+    return full * done + empty * (columns - done)
 
 
 def _has(characters: str) -> bool:
@@ -293,7 +324,7 @@ def _per_second(rate: float | None, unit: str) -> str:
 
 def _rows(rows: Sequence[tuple[str, str]]) -> list[str]:
     width = max((len(name) for name, _ in rows), default=0)
-    return [f"  {name:<{max(width, 9)}} {text}".rstrip() for name, text in rows]
+    return [f"  {name:<{max(width, MIN_NAME_COLUMNS)}} {text}".rstrip() for name, text in rows]
 
 
 def _can_draw() -> bool:

@@ -58,7 +58,7 @@ _OTHER_NAMES = (
 """Functions of NumPy. For an object that is not a number, np.sin(a) calls a.sin()."""
 
 
-def _as_written(expression: sympy.Basic) -> str:
+def as_written(expression: sympy.Basic) -> str:
     """Return the text of an expression, with values of fields as users write them: u[0, 1] and not u(0, 1)."""
     text = str(expression)
     for load in expression.atoms(AppliedUndef):
@@ -92,7 +92,7 @@ class _Undecided:
         return hash(self._plain)
 
     def _refuse(self, *_: object) -> NoReturn:
-        text = _as_written(self)
+        text = as_written(self)
         raise WrongTypeError(
             f"{text} is a condition in an equation, neither true nor false in Python: write "
             f"sympy.Piecewise((a, {text}), (b, True)) instead of if or np.where, sympy.Max and sympy.Min instead of "
@@ -137,7 +137,7 @@ class NotANumber:
     these messages."""
 
     def _refuse_number(self, *_: object) -> NoReturn:
-        text = _as_written(self)
+        text = as_written(self)
         raise WrongTypeError(
             f"{text} is a part of an equation and not a number: use sympy.sin, not math.sin or np.sin, and so on"
         )
@@ -147,7 +147,7 @@ class NotANumber:
     def _refuse(self, name: str) -> NoReturn:
         known = _SYMPY_NAMES.get(name)
         use = f"sympy.{known}" if known else "the functions of SymPy that Outcrop knows, such as sympy.exp"
-        text = _as_written(self)
+        text = as_written(self)
         raise WrongTypeError(f"np.{name} cannot compute with {text}, which is a part of an equation: use {use}")
 
     def __gt__(self, other: object) -> Any:

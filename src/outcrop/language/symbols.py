@@ -14,7 +14,7 @@ from sympy.core.function import AppliedUndef
 from outcrop.axes import NAMES
 from outcrop.errors import InputError, shown
 from outcrop.language.field import BACK, PREVIOUS, Field, FieldBox, older_name
-from outcrop.language.lower import NotANumber, Position, lower
+from outcrop.language.lower import NotANumber, Position, as_written, lower
 from outcrop.language.program import Stage
 from outcrop.language.schema import as_finite, require_name
 from outcrop.language.stencil import ParameterValue, Updates
@@ -223,8 +223,8 @@ def _terms(expressions: Sequence[sympy.Expr]) -> int:
 
 
 def _text(stages: Sequence[Mapping[Target, sympy.Expr]]) -> str:
-    """Return the equations as SymPy writes them, shortened to _MAX_TEXT characters."""
-    text = "; ".join(f"{target}' = {result}" for stage in stages for target, result in stage.items())
+    """Return the equations, shortened to _MAX_TEXT characters."""
+    text = "; ".join(f"{target}' = {as_written(result)}" for stage in stages for target, result in stage.items())
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 
 

@@ -83,18 +83,24 @@ def plan_rows(plan: Plan, budget: str = "", threads: str = "", axes: Sequence[st
             "time",
             f"about {format_seconds(guess.seconds)}: updates {format_seconds(guess.seconds_update)}"
             f"{_checksums(guess)}, meanwhile "
-            f"reading {format_seconds(guess.seconds_read)} and writing {format_seconds(guess.seconds_write)}",
+            f"reading {format_seconds(guess.seconds_read)} and writing {format_seconds(guess.seconds_write)}"
+            f"{_commits(guess)}",
         ),
     ]
 
 
-CHECKSUMS_SHOWN = 0.03
-"""The time of checksums is shown if it is at least this share of the time of a run."""
+SHARE_SHOWN = 0.03
+"""The times of checksums and of commits are shown if they are at least this share of the time of a run."""
 
 
 def _checksums(guess: Prediction) -> str:
-    is_large = guess.seconds_checksum >= CHECKSUMS_SHOWN * guess.seconds > 0
+    is_large = guess.seconds_checksum >= SHARE_SHOWN * guess.seconds > 0
     return f" and checksums {format_seconds(guess.seconds_checksum)}" if is_large else ""
+
+
+def _commits(guess: Prediction) -> str:
+    is_large = guess.seconds_commit >= SHARE_SHOWN * guess.seconds > 0
+    return f", and commits {format_seconds(guess.seconds_commit)}" if is_large else ""
 
 
 def describe_scheme(plan: Plan) -> str:

@@ -20,7 +20,7 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import ALIASES, EVERY_SCHEME
 from outcrop.plan.tuner import TunedPlan, estimate, tune
 from outcrop.plan.validate import IllegalPlan, validate
-from outcrop.units import counted, format_bytes
+from outcrop.units import counted, format_bytes, format_bytes_up
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,12 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
         beside = _min_acquisition_bytes(problem, given)
         demand = problem.acquisition
         has = ("snapshots", demand.snapshots), ("points", demand.point_bytes or demand.step_bytes)
-        share = f", {_rounded_up_kib(beside)} KiB of this for {' and '.join(name for name, one in has if one)}"
+        share = f", {format_bytes_up(beside)} of this for {' and '.join(name for name, one in has if one)}"
         share = share if beside else ""
+        planes = "rows" if problem.ndim == 2 else "planes"
         raise BudgetError(
-            f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
-            f"{format_bytes(problem.plane_bytes)}{sizes}: at least {_rounded_up_kib(smallest)} KiB are needed{share}"
+            f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on {planes} of "
+            f"{format_bytes(problem.plane_bytes)}{sizes}: at least {format_bytes_up(smallest)} are needed{share}"
         )
     if problem.is_part and given.by and given.bt:
         # Perhaps the given blocks are possible only in passes of fewer steps than `given.bt`.
@@ -204,7 +205,3 @@ def largest_useful_bytes(problem: Problem) -> int:
     """Return the bytes of the largest window that any plan uses. This window holds the whole grid, with all copies of
     all fields."""
     return whole_window(problem).bytes
-
-
-def _rounded_up_kib(count: int) -> int:
-    return -(-count // 1024)

@@ -19,6 +19,7 @@ from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid
 from outcrop.language.field import Field
 from outcrop.language.library import find_stencil, is_built_in
+from outcrop.language.library.table import name_with_axes
 from outcrop.language.linearised import without_updates
 from outcrop.language.program import Program, Stage
 from outcrop.language.static_terms import Terms, fields_of, require_static, static_terms, term_text, with_computed
@@ -147,7 +148,9 @@ def as_shape(shape: object, stencil: Stencil) -> Shape:
     """Return `shape` as a tuple. Raises InputError unless `shape` has one valid size for each axis of the stencil."""
     sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) and not isinstance(shape, Field) else [shape]
     if len(sizes) != stencil.ndim:
-        raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
+        other = name_with_axes(stencil, len(sizes))
+        hint = f"; {other} is for {axes_text(len(sizes))}" if other else ""
+        raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}{hint}")
     cells = tuple(as_whole_number(size, f"shape {shown(shape)}: size") for size in sizes)
     if len(cells) > 1 and cells[0] > MAX_PLANES:
         raise InputError(f"shape {shown(cells)}: the first axis has more than {MAX_PLANES} cells; reorder the axes")

@@ -158,6 +158,11 @@ class Report(Shown):
         this text."""
         return f"the run itself is complete, at step {self.step}"
 
+    @property
+    def not_finite_text(self) -> str:
+        """A text with the fields in which NaN or infinity was found, or ""."""
+        return not_finite_text({name: f"steps {first} to {last}" for name, (first, last) in self.not_finite.items()})
+
     def save(self, path: str | Path) -> None:
         """Write the report as JSON, and create the directory of the file if it is missing. Raises InputError when the
         file cannot be written."""
@@ -249,6 +254,16 @@ class Report(Shown):
             )
         if self.not_tested:
             yield f"note: the stability was not tested: {self.not_tested}"
+
+
+def not_finite_text(found: Mapping[str, str]) -> str:
+    """Return a text with the fields in which NaN or infinity was found, or "". `found` maps the name of each of these
+    fields to the steps of the pass in which this was found, such as "steps 5 to 6"."""
+    names: dict[str, list[str]] = {}
+    for name, steps in found.items():
+        names.setdefault(steps, []).append(name)
+    texts = (f"{', '.join(some)}, found after {steps}" for steps, some in names.items())
+    return "; ".join(f"NaN or infinity in {text}" for text in texts)
 
 
 def make_report(

@@ -59,10 +59,11 @@ _PAUSE_SECONDS = 0.05
 class Pace:
     """The measured and predicted figures of the latest call of `run`, for all parts together.
 
-    `steps` is the number of steps of the call, and `steps_done` the number of its committed steps. `seconds` is the
-    time of these steps. `committed` is the time of the last commit in seconds since 1970. Rates are for one second. A
-    measured rate is None before the first commit. `not_finite` has an entry for each field in which NaN or infinity was
-    found. The value of each field is the last step of the pass in which this was found for the first time."""
+    `first_step` is the step at which the call began. `steps` is the number of steps of the call, and `steps_done` the
+    number of its committed steps. `seconds` is the time of these steps. `committed` is the time of the last commit in
+    seconds since 1970. Rates are for one second. A measured rate is None before the first commit. `not_finite` has an
+    entry for each field in which NaN or infinity was found. The value of each field is the last step of the pass in
+    which this was found for the first time."""
 
     steps: int
     steps_done: int
@@ -76,6 +77,7 @@ class Pace:
     predicted_read: float | None
     predicted_written: float | None
     not_finite: Mapping[str, int] = field(default_factory=dict)
+    first_step: int = 0
 
     @property
     def step_seconds(self) -> float | None:
@@ -296,6 +298,7 @@ def _pace_of(manifests: Sequence[Manifest]) -> Pace | None:
         predicted_read=_sum_of_rates([(one.predicted_bytes_read, one.predicted_seconds) for _, one in paces]),
         predicted_written=_sum_of_rates([(one.predicted_bytes_written, one.predicted_seconds) for _, one in paces]),
         not_finite=not_finite,
+        first_step=slowest.first_step,
     )
 
 

@@ -287,6 +287,17 @@ def is_built_in(stencil: Stencil) -> bool:
     return _family_of(stencil) is not None
 
 
+def name_with_axes(stencil: Stencil, ndim: int) -> str | None:
+    """Return the name of the built-in stencil that differs from `stencil` only in its number of axes. Return None if
+    there is no such stencil."""
+    found = split_name(stencil.name) if is_built_in(stencil) else None
+    if found is None or not found[0].ndims:
+        return None
+    wanted = {**found[1], "ndim": ndim}
+    names = ((name, split_name(name)) for name in family_names(family_of_name(stencil.name)))
+    return next((name for name, parts in names if parts and {"ndim": 3, **parts[1]} == wanted), None)
+
+
 def extremes_of(stencil: Stencil) -> Extremes:
     """Return an empty `Extremes` for the read-only fields of a stencil. First add planes to this object, then pass its
     `states` to `stability`."""

@@ -15,7 +15,18 @@ from pathlib import Path
 
 import numpy as np
 
-from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, option_text, order_text, size_text
+from outcrop.axes import (
+    FIRST_AXIS,
+    NAMES,
+    ORDERS,
+    PLACES,
+    Shape,
+    axes_text,
+    grid_shape,
+    option_text,
+    order_text,
+    size_text,
+)
 from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, is_there
@@ -97,7 +108,7 @@ def make_source(
     if isinstance(values, (str, os.PathLike)):
         return parse_source(str(as_path(values, "values")), shape, cache_bytes, names)
     if callable(values) and not hasattr(values, "shape"):
-        _require_two_arguments(values, shape)
+        _require_two_arguments(values, shape, names)
         return InputArray("a function", shape, values)
     if np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0):
         return _constant(shape, values)
@@ -115,7 +126,7 @@ def named_source(
     return replace(source, name=f"{name}: {source.name}")
 
 
-def _require_two_arguments(function: Callable[..., object], shape: Shape) -> None:
+def _require_two_arguments(function: Callable[..., object], shape: Shape, names: Sequence[str]) -> None:
     """Raise InputError if a function of values cannot be called as function(z0, z1)."""
     try:
         signature = inspect.signature(function)
@@ -124,9 +135,10 @@ def _require_two_arguments(function: Callable[..., object], shape: Shape) -> Non
     try:
         signature.bind(0, 1)
     except TypeError:
-        what = {3: "the planes z0 to z1 - 1", 2: "the rows z0 to z1 - 1", 1: "all cells"}[len(shape)]
+        axis = (names or NAMES[len(shape)])[0]
+        what = "all cells" if len(shape) == 1 else f"the {FIRST_AXIS[len(shape)]} {axis}0 to {axis}1 - 1"
         raise InputError(
-            f"the function has the arguments {signature}; it must be function(z0, z1), and return {what}"
+            f"the function has the arguments {signature}; it must be function({axis}0, {axis}1), and return {what}"
         ) from None
 
 
@@ -169,7 +181,8 @@ def checked_planes(
         block = np.asarray(array.planes(first, end))
         expected = (end - first, *array.shape[1:])
         if block.shape != expected:
-            raise InputError(f"{array.name} gave shape {block.shape} for planes {first} to {end - 1}, not {expected}")
+            which = f"{FIRST_AXIS[len(array.shape)]} {first} to {end - 1}"
+            raise InputError(f"{array.name} gave shape {block.shape} for {which}, not {expected}")
         block = block.reshape(z1 - z0, ny, nx)
         require_real(array.name, block.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
