@@ -44,7 +44,7 @@ struct NodeIndex {
   std::uint64_t end() const;
 };
 
-/// Throws InputError if an index with so many ranges could be longer than a listing.
+/// Throws InputError if an index with this number of ranges could have more than max_text_bytes bytes.
 void check_ranges(std::size_t ranges);
 
 std::string to_text(const NodeIndex &index);
