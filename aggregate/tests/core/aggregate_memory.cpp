@@ -6,51 +6,20 @@
 
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <string>
 
 #include "aggregate_ranks.hpp"
 #include "outcrop/aggregate/node/shared_memory.hpp"
+#include "outcrop/base/available_memory.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {
 namespace {
 
-constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
-
 bool write_text(const std::string &path, const std::string &text) {
   std::ofstream file(path);
   file << text << std::flush;
   return file.good();
-}
-
-// Writes files like those of a control group. If `is_first` is true, the files have the names of version 1. Otherwise
-// they have the names of version 2.
-void make_group(const std::string &folder, bool is_first, const std::string &limit, int used, int cached) {
-  std::filesystem::create_directories(folder);
-  const std::string key = is_first ? "total_" : "";
-  write_text(folder + (is_first ? "/memory.limit_in_bytes" : "/memory.max"), limit + "\n");
-  write_text(folder + (is_first ? "/memory.usage_in_bytes" : "/memory.current"), std::to_string(used) + "\n");
-  write_text(folder + "/memory.stat", "cache 9\n" + key + "inactive_file " + std::to_string(cached) + "\n" + key +
-                                          "active_file " + std::to_string(cached) + "\n");
-}
-
-TEST(AggregateMemory, TheGroupThatLeavesLeastCountsWithoutItsCachedFiles) {
-  for (const bool is_first : {true, false}) {
-    const Folder folder;
-    const std::string top = folder.file(is_first ? "memory" : ""), none = is_first ? "9223372036854771712" : "max";
-    write_text(folder.file("own"), is_first ? "5:cpu,cpuacct:/\n4:hugetlb,memory:/job/step\n" : "0::/job/step\n");
-    EXPECT_EQ(group_free_bytes(folder.file("own"), folder.file("")), unlimited) << "there are no files";
-    make_group(top + "/job/step", is_first, none, 50, 0);
-    EXPECT_EQ(group_free_bytes(folder.file("own"), folder.file("")), unlimited) << "there is no limit";
-    make_group(top + "/job", is_first, "1000", 500, 100);
-    EXPECT_EQ(group_free_bytes(folder.file("own"), folder.file("")), 700U) << "that of a group around it";
-    make_group(top, is_first, "900", 899, 0);
-    EXPECT_EQ(group_free_bytes(folder.file("own"), folder.file("")), 1U) << "that of the top";
-    make_group(top + "/job/step", is_first, "30", 50, 0);
-    EXPECT_EQ(group_free_bytes(folder.file("own"), folder.file("")), 0U) << "more is used than may be";
-  }
-  EXPECT_EQ(group_free_bytes("/no/such/file", "/"), unlimited);
 }
 
 // A control group of this machine. is_there() returns false if the group cannot be made. The destructor removes the

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 #include <utility>
 
+#include "outcrop/base/available_memory.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/base/threads.hpp"
 #include "outcrop/storage/checksums.hpp"
@@ -40,53 +39,6 @@ std::uint64_t threads_for(const StateLayout &layout) {
 }
 
 std::size_t buffers_of(const TrajectoryOptions &options) { return std::max<std::size_t>(options.buffers, 2); }
-
-// Returns the number that follows `word` in a file, or `otherwise` if there is no such number. If `word` is empty, the
-// file begins with the number.
-std::uint64_t number_in(const std::filesystem::path &path, const std::string &word, std::uint64_t otherwise) {
-  std::ifstream file(path);
-  std::uint64_t found = 0;
-  for (std::string one; word.empty() || file >> one;)
-    if (word.empty() || one == word) return file >> found ? found : otherwise;
-  return otherwise;
-}
-
-// Returns the number of bytes that are free within the limits of a control group and of its parents, up to `root`.
-// Cached files do not count, because the kernel frees their memory when programs need memory.
-std::uint64_t free_within(std::filesystem::path group, const std::filesystem::path &root, const char *limit_name,
-                          const char *usage_name, const std::string &prefix) {
-  std::uint64_t free = UINT64_MAX;
-  for (;; group = group.parent_path()) {
-    const std::uint64_t limit = number_in(group / limit_name, "", UINT64_MAX);
-    const std::uint64_t used = number_in(group / usage_name, "", 0);
-    const std::uint64_t cached = number_in(group / "memory.stat", prefix + "inactive_file", 0) +
-                                 number_in(group / "memory.stat", prefix + "active_file", 0);
-    const std::uint64_t needed = used - std::min(used, cached);
-    free = std::min(free, limit - std::min(limit, needed));
-    if (group == root || !group.has_relative_path()) return free;
-  }
-}
-
-// Returns the number of bytes that this process can allocate without swapping: bytes that are free on the machine and
-// within the limits of the process's control groups (version 1 or 2). Returns a larger number if the system does not
-// report this.
-std::uint64_t available_bytes() {
-  const std::uint64_t kibibytes = number_in("/proc/meminfo", "MemAvailable:", UINT64_MAX >> 10);
-  std::uint64_t available = kibibytes << 10;
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t begin = line.find(':') + 1, end = line.find(':', begin);  // 4:memory:/group or 0::/group
-    if (begin == 0 || end == std::string::npos) continue;
-    const std::string controllers = text_from(",", line.substr(begin, end - begin), ","), group = line.substr(end + 1);
-    const std::filesystem::path root = "/sys/fs/cgroup", memory_root = root / "memory";
-    if (controllers == ",,")
-      available = std::min(available, free_within(root.string() + group, root, "memory.max", "memory.current", ""));
-    else if (controllers.find(",memory,") != std::string::npos)
-      available = std::min(available, free_within(memory_root.string() + group, memory_root, "memory.limit_in_bytes",
-                                                  "memory.usage_in_bytes", "total_"));
-  }
-  return available;
-}
 
 // Checks that memory for `states` states and `buffers` buffers is free. Without this check, the system might allocate
 // more memory than it has, and kill the program later.

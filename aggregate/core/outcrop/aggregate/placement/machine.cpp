@@ -17,6 +17,7 @@
 
 #include "outcrop/aggregate/text/text.hpp"
 #include "outcrop/base/aligned.hpp"
+#include "outcrop/base/available_memory.hpp"
 #include "outcrop/base/error.hpp"
 
 namespace outcrop::aggregate {

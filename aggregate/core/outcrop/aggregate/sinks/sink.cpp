@@ -17,6 +17,7 @@
 
 #include "outcrop/aggregate/node/shared_memory.hpp"
 #include "outcrop/base/aligned.hpp"
+#include "outcrop/base/available_memory.hpp"
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/file.hpp"
 
