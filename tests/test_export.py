@@ -283,6 +283,23 @@ def test_wrong_arguments_are_one_line_and_make_nothing(
         assert sorted(os.listdir()) == before
 
 
+def test_fields_of_an_adjoint_run_are_exported_only_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sim = oc.Simulation("heat7", (6, 6, 6), directory="run.oc", memory="16MiB")
+    sim["u"] = np.ones((6, 6, 6))
+    _, gradient = sim.gradient(2, oc.Misfit("u", np.zeros((6, 6, 6))), wrt="u", progress="none")
+    assert call(["export", "run-adjoint.oc", "--netcdf", "a.nc"]) == 2
+    error = capsys.readouterr().err
+    assert "its fields are not the gradients" in error and error.count("\n") == 1
+    assert not Path("a.nc").exists()
+    oc.export("run-adjoint.oc", "a.nc", fields=["u_adj"])
+    assert Path("a.nc").exists()
+    with pytest.raises(InputError, match="give a directory, a device or a Simulation"):
+        oc.export(gradient["u"], "b.nc")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("package", "name", "extra"), [
     ("h5netcdf", "a.nc", "netcdf"), ("h5py", "a.h5", "netcdf"), ("fsspec", "s3://bucket/run", "s3"),
     ("s3fs", "s3://bucket/run", "s3"),

@@ -62,8 +62,8 @@ def plan(
     from outcrop.cli import plan_ranks
 
     if machine is None:
-        declared, chosen = None, options.run_options(given, or_else=", or another machine with --machine")
-        chosen = replace(chosen, force=True)
+        or_else = " (the plan depends on its disk), or another machine with --machine"
+        declared, chosen = None, replace(options.run_options(given, or_else=or_else), force=True)
     else:
         declared, chosen = declared_machine(given, machine), options.run_options(given, needs_directory=False)
     (ranks, parts_z), chosen = plan_ranks.counts_of(chosen.ranks), replace(chosen, ranks="auto")

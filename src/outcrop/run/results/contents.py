@@ -251,8 +251,10 @@ def open_results(run: str | os.PathLike[str] | Simulation) -> OpenedRun:
                 "several ranks compute this run; export it without mpirun, from the directory of all parts"
             )
         path = run.directory
-    else:
+    elif isinstance(run, (str, os.PathLike)):
         path = as_path(run, "run")
+    else:
+        raise InputError(f"run {shown(run)} is not a run; give a directory, a device or a Simulation")
     opened = OpenedRun(path)
     if (part := opened.manifest.part) is not None:
         raise InputError(f"{path} holds the part of rank {part.rank} of {part.ranks}; name the directory of all parts")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import url2pathname
 
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, by_caller, shown
 from outcrop.paths import as_path
 from outcrop.run.results import hdf5, vtk, zarr_copy
 from outcrop.run.results.contents import (
@@ -80,8 +80,8 @@ def export(
 
     Values are copied in groups of planes, so the memory does not grow with the grid. Checksums are tested. The file
     gets its name when the file is complete. An existing file is replaced only if `force` is true. Raises InputError for
-    wrong arguments and if a package is missing. In both cases, nothing was written. Raises CorruptionError for damaged
-    values, and StorageError if the target cannot be written."""
+    wrong arguments, for an adjoint run without `fields`, and if a package is missing. Nothing was written then. Raises
+    CorruptionError for damaged values, and StorageError if the target cannot be written."""
     if isinstance(target, str) and target.startswith("file://"):
         target = url2pathname(target.removeprefix("file://"))
     url = zarr_copy.is_url(target)
@@ -91,6 +91,12 @@ def export(
         raise InputError("storage_options are a mapping with options of an object store; leave them out for a path")
     snapshots = _as_names("snapshots", (snapshots,) if isinstance(snapshots, str) else snapshots)
     opened = open_results(run)
+    if fields is None and opened.manifest.begun is not None:
+        name = by_caller("--field NAME", "fields=[...]")
+        raise InputError(
+            f"{opened.path} is an adjoint run, and its fields are not the gradients; save gradients in Python with "
+            f"adjoint.gradients, or name fields with {name}"
+        )
     names = field_names(opened) if fields is None else _as_names("fields", fields)
     if kind == "vtk":
         names = _vtk_fields(path, names, fields, snapshots, traces, norms, sources)
