@@ -1,5 +1,5 @@
 // These tests check that buffers need no more memory than the control groups of the process allow. The system kills a
-// process that needs more memory.
+// process that needs more memory than its control groups allow.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,8 +24,8 @@ bool write_text(const std::string &path, const std::string &text) {
   return file.good();
 }
 
-// Writes files like those of a control group. If `is_first` is true, the files have the names of version 1. Otherwise
-// they have the names of version 2.
+// Writes files such as those of a control group. If `is_first` is true, the files have the names of control groups of
+// version 1. Otherwise the files have the names of version 2.
 void make_group(const std::string &folder, bool is_first, const std::string &limit, int used, int cached) {
   std::filesystem::create_directories(folder);
   const std::string key = is_first ? "total_" : "";
@@ -53,7 +53,7 @@ TEST(AggregateMemory, TheGroupThatLeavesLeastCountsWithoutItsCachedFiles) {
   EXPECT_EQ(group_free_bytes("/no/such/file", "/"), unlimited);
 }
 
-// A control group of this machine. is_there() returns false if the group cannot be made. The destructor removes the
+// A control group of this machine. is_there() returns false if the test cannot make a group. The destructor removes the
 // group.
 class Group {
  public:
