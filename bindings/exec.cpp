@@ -74,8 +74,8 @@ Fields to_fields(nb::iterable list) {
 }
 
 // `Calls` has one tuple for each kernel call: the address of the kernel, the operands that the kernel reads, and the
-// operands that it writes. An operand is a tuple (field, copy). Copy 0 means the first ring of the field, and copy 1
-// means the second ring.
+// operands that it writes. An operand of a kernel is a tuple (field, copy). The value 0 of `copy` means the first ring
+// of the field, and the value 1 means the second ring.
 using Operands = std::vector<std::tuple<std::size_t, std::size_t>>;
 using Calls = std::vector<std::tuple<std::uintptr_t, Operands, Operands>>;
 
@@ -144,7 +144,7 @@ Action to_copy(nb::handle action) {
                     to_rectangle(action.attr("own")), field(action, "recomputed")};
 }
 
-// Converts a Python action to `TransferAction`. The template argument must be ReadAction or WriteAction.
+// Converts a Python action to `TransferAction`. `TransferAction` must be ReadAction or WriteAction.
 template <typename TransferAction>
 Action to_transfer(nb::handle action) {
   return TransferAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("area")),
@@ -218,8 +218,8 @@ Snapshot to_snapshot(nb::handle one) {
   return result;
 }
 
-// Converts a PassAcquisition (run/acquisition/pass_acquisition.py) to the requests of the executor. The function does
-// not copy the values of `python`, so `python` must outlive the result.
+// Converts a PassAcquisition (run/acquisition/pass_acquisition.py) to the requests of the executor. The result refers
+// to values of `python`, so `python` must exist longer than the result.
 AcquisitionRequests to_requests(nb::handle python) {
   AcquisitionRequests result;
   for (nb::handle one : python.attr("injections")) {
@@ -246,10 +246,10 @@ AcquisitionRequests to_requests(nb::handle python) {
   return result;
 }
 
-// Converts sums of fields to Python. Returns one tuple of six entries for each element of `sums`. The first entry is
-// the sum of the finite values, as the bytes of an integer (ExactSum::integer()). The second entry is the sum of the
-// infinities and NaNs. The third and fourth entries are the same two sums of the squares of the values. The last two
-// entries are the minimum and the maximum.
+// Converts sums of fields to Python. Returns a tuple of six entries for each element of `sums`. The first entry is the
+// sum of the finite values, as the bytes of an integer (ExactSum::integer()). The second entry is the sum of the values
+// that are infinite or NaN. The third and fourth entries are the same two sums for the squares of the values. The fifth
+// and sixth entries are the minimum and the maximum.
 nb::list from_sums(const std::vector<FieldSum> &sums) {
   nb::list result;
   for (const FieldSum &one : sums)
@@ -258,10 +258,10 @@ nb::list from_sums(const std::vector<FieldSum> &sums) {
   return result;
 }
 
-// Memory that the caller of an executor provides for the window.
+// The memory for the window, which the caller of an executor provides.
 using Memory = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
-// The sizes of all rings. Each ring has one tuple: the number of planes, the bytes of a slot, and the flag
+// The sizes of all rings. For each ring, the list has a tuple: the number of planes, the bytes of a slot, and the flag
 // RingSpec::resident.
 using Rings = std::vector<std::tuple<long, std::size_t, bool>>;
 
@@ -278,8 +278,8 @@ Bind to_bind(const std::string &name) {
   throw nb::value_error(text_from("no such way to bind: ", name).c_str());
 }
 
-// Returns one tuple for each NUMA node that this process may use. The tuple has two numbers: how many cores and how
-// many processors the node has.
+// Returns a tuple for each NUMA node that this process may use. Each tuple has two numbers: the number of cores of the
+// node, and the number of its processors.
 std::vector<std::tuple<unsigned, std::size_t>> numa_nodes(const std::string &topology) {
   std::vector<std::tuple<unsigned, std::size_t>> result;
   for (const NumaNode &node : (topology.empty() ? system_topology() : synthetic_topology(topology)).nodes)
@@ -318,15 +318,15 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   return std::make_unique<Executor>(core_grid, options, core_fields, std::move(stages), store);
 }
 
-// For each array, the number of its first file in the store.
+// Element i is the number of the first file of array i in the store.
 using FirstFiles = std::vector<std::uint32_t>;
 
 // Two values for each state that a pass reads: the number of the state's file in the store, and the checksum of the
 // state.
 using HistoryFiles = std::vector<std::tuple<std::uint32_t, std::uint32_t>>;
 
-// Returns the files in the store and the seed of the seals, for each array. The object `seeds` has an attribute with
-// the name `name`, which is the list of the seeds. If `seeds` is None or the list is empty, all seeds are 0.
+// Returns, for each array, its files in the store and the seed of its seals. The object `seeds` has an attribute with
+// the name `name`: a list of seeds. If `seeds` is None or the list is empty, all seeds are 0.
 std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file, nb::handle seeds,
                                  const char *name) {
   std::vector<std::uint32_t> values;

@@ -40,7 +40,7 @@ std::unique_ptr<MemoryMeter> make_meter(unsigned threads, std::size_t array_byte
   return std::make_unique<MemoryMeter>(place_threads(threads, Bind::automatic), array_bytes, nodes);
 }
 
-// The result of a measurement: the number of moved bytes, the number of requests, and the seconds.
+// The result of a measurement: the number of moved bytes, the number of requests, and the time in seconds.
 using Result = std::tuple<std::uint64_t, std::uint64_t, double>;
 
 Result moved_by_store(Store &store, bool write, bool random, bool flush, std::size_t request_bytes, std::size_t depth,

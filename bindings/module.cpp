@@ -1,4 +1,5 @@
-// This file defines the extension module _core. The functions bind_* in the other files define the parts of the module.
+// This file defines the extension module _core. The functions with names bind_* in the other files define the parts of
+// the module.
 #include <nanobind/nanobind.h>
 
 #include "shared.hpp"

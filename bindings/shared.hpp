@@ -1,4 +1,4 @@
-// The two extension modules, _core and _aggregate, both use the code in this file. The code turns C++ errors into the
+// The two extension modules _core and _aggregate share the code in this file. The code converts C++ errors to the
 // errors of the Python package, and gives access to the memory of Python objects.
 #pragma once
 
@@ -34,8 +34,8 @@ inline void translate(const std::exception_ptr &thrown, void *) {
 
 inline void register_errors() { nanobind::register_exception_translator(translate); }
 
-/// Gives access to the contiguous bytes of a Python object without a copy. The bytes stay in place until the destructor
-/// runs. Raises BufferError or ValueError if the object has no contiguous bytes.
+/// Gives access to the contiguous bytes of a Python object without a copy. The bytes stay at the same address until the
+/// destructor of `Buffer` runs. Raises BufferError or ValueError if the object has no contiguous bytes.
 class Buffer {
  public:
   Buffer(nanobind::handle object, bool writable) {

@@ -44,7 +44,7 @@ namespace {
 
 using NamedFaults = std::map<std::string, double>;
 
-// Converts names and values to the faults that a store simulates. Tests use these faults.
+// Converts pairs of a name and a value to the faults that a store simulates. Tests use these faults.
 Faults to_faults(const NamedFaults &values) {
   Faults faults;
   const std::map<std::string, double Faults::*> rates{{"error_rate", &Faults::error_rate},
@@ -87,9 +87,9 @@ nb::dict probe() {
   return result;
 }
 
-// A Python value that names a file has one of three forms. A path alone means a whole file. The tuple (path, first
-// byte, number of bytes) means a part of a file. The tuple (descriptor of a folder, path in the folder, label) means a
-// file in a folder.
+// A Python value that names a file has one of three forms. A path without more values means a whole file. The tuple
+// (path, first byte, number of bytes) means a part of a file. The tuple (descriptor of a folder, path in the folder,
+// label) means a file in a folder.
 using Part = std::tuple<std::string, std::uint64_t, std::uint64_t>;
 using Inside = std::tuple<int, std::string, std::string>;
 using FileName = std::variant<std::string, Part, Inside>;
@@ -181,7 +181,7 @@ std::unique_ptr<Trajectory> open_trajectory(const std::string &path, std::size_t
 }
 
 // Holds the Python arrays of one state of a trajectory, and the addresses of their bytes. Each field has one array.
-// Raises InputError if the number of arrays or the size of an array does not match the trajectory's layout.
+// Raises InputError if the number of arrays or the size of an array differs from the layout of the trajectory.
 struct StateArrays {
   StateArrays(const Trajectory &trajectory, const nb::list &arrays, bool writable) {
     const StateLayout &layout = trajectory.layout();
@@ -205,8 +205,9 @@ std::uint64_t push(Trajectory &trajectory, const nb::list &arrays) {
   return trajectory.push(state.cells);
 }
 
-// Removes the newest state of a trajectory. Returns the number of this state, and one array for each field. The arrays
-// refer to the memory of the trajectory. This memory exists at least as long as the arrays.
+// Removes the newest state of a trajectory. Returns the number of the removed state, and one array for each field. The
+// returned arrays refer to the memory of the trajectory. The trajectory's memory exists at least as long as the
+// returned arrays.
 nb::tuple pop(nb::handle self) {
   Trajectory &trajectory = nb::cast<Trajectory &>(self);
   Trajectory::Popped popped;
@@ -238,14 +239,14 @@ NamedShapes fields_of(const Trajectory &trajectory) {
 using ConstBytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
 using Contiguous = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Returns an array that refers to the bytes of a mapping. The mapping stays valid as long as an array refers to it.
+// Returns an array that refers to the bytes of a mapping. The mapping stays valid as long as one array refers to it.
 nb::object bytes_of(nb::handle self) {
   const Mapping &mapping = nb::cast<const Mapping &>(self);
   if (mapping.writable()) return nb::cast(Bytes(mapping.data(), {mapping.size()}, self));
   return nb::cast(ConstBytes(mapping.data(), {mapping.size()}, self));
 }
 
-// Returns an array that owns `memory`. Python frees the memory together with the array.
+// Returns an array that owns `memory`. Python frees the memory when it destroys the array.
 Bytes array_of(std::unique_ptr<AlignedMemory> memory) {
   std::byte *data = memory->data();
   const std::size_t size = memory->size();
@@ -262,8 +263,8 @@ Bytes memory_on_nodes(std::size_t nbytes, const std::vector<unsigned> &nodes) {
   return array_of(std::move(memory));
 }
 
-// Converts the bytes of a list to numbers. A commit has two such lists: the checksums (4 bytes each, in the byte order
-// of the machine) and the slots (1 byte each).
+// Converts the bytes of one list of a commit to numbers. A commit has two lists: the checksums (4 bytes each, in the
+// byte order of the machine), and the slots (1 byte each).
 template <typename Number>
 std::vector<Number> numbers(const nb::bytes &content) {
   std::vector<Number> result(content.size() / sizeof(Number));

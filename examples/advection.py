@@ -2,9 +2,9 @@
 
     .venv/bin/python examples/advection.py [--size 256] [--steps 512] [--memory 1MiB] [-d DIRECTORY]
 
-The wind is diagonal. The program chooses the speed of the wind so that the shapes are back at their start after exactly
-`--steps` steps. Therefore every difference from the start is an error of the scheme. `advection.png` shows the start,
-both results, and the values along the diagonal.
+The wind is diagonal. The program chooses the speed of the wind so that the shapes are back at their start positions
+after exactly `--steps` steps. Therefore every difference between the final shapes and the start is an error of the
+scheme. `advection.png` shows the start, both results, and the values along the diagonal.
 """
 
 import argparse
@@ -25,8 +25,8 @@ def start(size: int) -> np.ndarray:
 
 
 def carried(order: int, first: np.ndarray, given: argparse.Namespace) -> np.ndarray:
-    """Carry the initial values `first` once around the box and return the final values. Print the mean error and the
-    change of the sum of all values."""
+    """Carry the initial values `first` once around the box and return the final values. Print the mean error of the
+    final values, and the change of the sum of all values."""
     dt = 0.25
     speed = first.shape[0] / (given.steps * dt)  # one trip around the box, along both axes
     sim = oc.Simulation(

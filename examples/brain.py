@@ -1,9 +1,10 @@
-"""Blur a measured brain volume with fifty heat steps in 8 MiB of memory. Draw the volume before and after these steps.
+"""Blur a measured brain volume with fifty heat steps in 8 MiB of memory. Draw the volume before and after the heat
+steps.
 
     .venv/bin/python examples/brain.py [--size 233] [--steps 50] [--memory 8MiB] [-d DIRECTORY]
 
 The volume has 197 x 233 x 189 cells. One array in float32 takes 35 MiB, more than four times the memory budget.
-`--size` sets the number of cells along the longest axis. If the value is not 233, the program resamples the volume
+`--size` sets the number of cells along the longest axis. With another value than 233, the program resamples the volume
 during reading. The program writes the run and two pictures, `before.png` and `after.png`, to DIRECTORY.
 """
 
@@ -21,14 +22,14 @@ VOLUME = Path(__file__).parent / "data" / "mni152_t1.npy.xz"
 
 
 def load_volume() -> np.ndarray:
-    """Return the volume as uint8, shape (197, 233, 189). Tissue is bright."""
+    """Return the volume of the brain as uint8, with the shape (197, 233, 189). Tissue is bright."""
     with lzma.open(VOLUME) as source:
         volume: np.ndarray = np.load(source)
     return volume
 
 
 def draw(plane: np.ndarray, path: Path) -> None:
-    """Write one plane, shape (ny, nx), as a grey picture without axes."""
+    """Write one plane of shape (ny, nx) as a grey picture without axes."""
     plt.imsave(path, plane, cmap="gray", origin="lower", vmin=0, vmax=255)
 
 

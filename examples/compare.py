@@ -47,7 +47,8 @@ class Outcome:
 @dataclass(frozen=True)
 class Variant:
     """A way to run the program. `run` runs the program with the given options. `limit_bytes` limits the memory of the
-    process, including the page cache. Without permission for a control group, the memory is not limited."""
+    process, including the page cache. If the process has no permission to make a control group, its memory is not
+    limited."""
 
     text: str
     run: Callable[[argparse.Namespace], Outcome]
@@ -59,8 +60,8 @@ Found = dict[str, list[Outcome]]
 
 
 def resident_bytes() -> tuple[int, int]:
-    """Return how many bytes of this process are in DRAM, as two numbers. The first number is for private and shared
-    memory. The second number is for mapped files."""
+    """Return two numbers about the bytes of this process in DRAM. The first returned number is the bytes of private and
+    shared memory. The second returned number is the bytes of mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     known = {line.split()[0]: int(line.split()[1]) << 10 for line in lines if line.startswith("Rss")}
     return known["RssAnon:"] + known["RssShmem:"], known["RssFile:"]
@@ -104,8 +105,9 @@ def measure(
     """Return all outcomes of each variant. In a child process, print the outcome of the child's variant and return
     None.
 
-    `prepare` makes the files that all variants use. The files are in a new folder inside the given directory. `measure`
-    removes this folder at the end. `prepare` can change options: all variants get the changed options.
+    `prepare` makes the files that all variants use. `prepare` makes the files in a new folder inside the given
+    directory. `measure` removes this folder at the end. `prepare` can change options: all variants get the changed
+    options.
     """
     if given.variant is not None:
         try:
@@ -139,8 +141,8 @@ def _in_a_process(script: str, name: str, variant: Variant, given: argparse.Name
 
 
 def ratio(found: Found, name: str, base: str = "dram") -> float:
-    """Return the time of the variant `name` divided by the time of the variant `base`. The result is the median over
-    all repeats."""
+    """Return the time of the variant `name` divided by the time of the variant `base`. The returned ratio is the median
+    over all repeats."""
     return median(one.seconds / other.seconds for one, other in zip(found[name], found[base], strict=True))
 
 

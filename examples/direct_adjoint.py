@@ -2,30 +2,31 @@
 
     .venv/bin/python examples/direct_adjoint.py [--small] [--size 384] [--slow 50MB] [--memory 4MiB] [-d DIRECTORY]
 
-Eddies carry algae through a lake. The algae grow until the water is full of them, so the equation is not linear. The
-measured quantity is the mean of the algae in the bay at the end. The *sensitivity* is the derivative of this quantity
-with respect to the algae in each cell at the start. One forward run and one adjoint run give all these derivatives.
+Eddies carry algae through a lake. The algae grow until the water is full of algae, so the equation is not linear. The
+measured quantity is the mean amount of algae in the bay at the end. The *sensitivity* is the derivative of the measured
+quantity with respect to the algae in each cell at the start. One forward run and one adjoint run give the sensitivity
+for all cells.
 
-The equation is u_t + div(flow u) = mixing lap u + growth u (1 - u). Here u is the amount of algae: 0 is clear water,
-and 1 is the maximum. Lengths are in cells, and times are in steps. The outermost cells are the shore, where u is 0. The
-derivative of growth u (1 - u) depends on u. Each step of the adjoint run therefore needs the state of the same step of
-the forward run.
+The equation is u_t + div(flow u) = mixing lap u + growth u (1 - u). In this equation, u is the amount of algae: 0 is
+clear water, and 1 is the maximum. Lengths are in cells, and times are in steps. The outermost cells are the shore,
+where u is 0. The derivative of the term growth u (1 - u) depends on u. Therefore each step of the adjoint run needs the
+state of the same step of the forward run.
 
 `direct_adjoint.png` shows the state at the end, the measured quantity, and the sensitivity at the start. To check the
-sensitivity, the program runs forward twice more, each time with a few additional algae at another place. For one of
-these places, the program also prints a finite difference. The program also compares the sensitivity with the adjoint of
-a solver in NumPy.
+sensitivity, the program computes two more forward runs, each time with a few additional algae at another place. For one
+place of additional algae, the program also prints a finite difference. The program also compares the sensitivity with
+the adjoint of a solver in NumPy.
 
-The NumPy solver shows how you can use a trajectory in your own program. The solver keeps its states in `oc.Trajectory`.
-The printed table has the times of the forward run and of the adjoint run of this solver. Each row is for one place
-where the states are kept:
+The NumPy solver shows how you can use a trajectory in your own program. The NumPy solver keeps its states in
+`oc.Trajectory`. The printed table has the times of the forward run and of the adjoint run of the NumPy solver. Each row
+is for one place where the states are kept:
 
     none                  No state is kept, so there is no adjoint run.
     slow shared tier      Files. The program adds pauses, so that it transfers at most `--slow` bytes per second.
     files on the node     Files in DIRECTORY, as fast as the disk.
     memory of the node    The memory of the program.
 
-The states take 1.9 GiB, or 72 MiB with `--small`. The program deletes the states.
+The states of the NumPy solver take 1.9 GiB, or 72 MiB with `--small`. The program deletes the states.
 """
 
 from __future__ import annotations
@@ -101,22 +102,22 @@ class Lake:
 
     @property
     def weights(self) -> np.ndarray:
-        """The weight of each cell in the measured quantity. This quantity is a sum, so its derivatives are the weights.
-        The shape is (size, size)."""
+        """The weight of each cell in the measured quantity. The measured quantity is a weighted sum, so its derivatives
+        are the weights. The shape is (size, size)."""
         weights = np.zeros((self.size, self.size))
         weights[self.bay] = 1 / weights[self.bay].size
         return weights
 
     def patch(self, y: int, x: int) -> np.ndarray:
-        """Return a few algae around the cell (y, x). The shape is (size, size)."""
+        """Return an array with a few algae around the cell (y, x). The shape is (size, size)."""
         rows, columns = np.mgrid[: self.size, : self.size]
         distance = np.hypot(rows - y, columns - x) / self.size / PATCH_RADIUS
         return on_water(np.where(distance < 3, PATCH_HEIGHT * np.exp(-(distance**2)), 0.0))
 
 
 def make_lake(size: int, steps: int) -> Lake:
-    """Return a lake with eddies. The flow is the curl of a stream function that is 0 on the shore. Therefore equal
-    amounts of water enter and leave each cell."""
+    """Return a lake with eddies. The flow is the curl of a stream function that is 0 on the shore. Therefore the amount
+    of water that enters a cell is equal to the amount that leaves the cell."""
     corners = np.arange(size + 1) / size
     generator, stream = np.random.default_rng(EDDIES), np.zeros((size + 1, size + 1))
     for ky in range(1, 5):
@@ -175,7 +176,8 @@ def run_forward(
 
 
 def sensitivity_of(lake: Lake, sim: oc.Simulation) -> np.ndarray:
-    """Return the sensitivity: how the mean in the bay at the end changes with the algae in each cell at the start."""
+    """Return the sensitivity: how the mean amount of algae in the bay at the end changes with the algae in each cell at
+    the start."""
     adjoint = sim.adjoint({"u": lake.weights}, wrt="u", force=True)
     print(adjoint.run(progress="none"))
     gradient: np.ndarray = adjoint.gradients["u"][:]
@@ -184,7 +186,7 @@ def sensitivity_of(lake: Lake, sim: oc.Simulation) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bay:
-    """The mean of the algae in the bay. `last` is the mean at the end. `means` has the mean after each step in
+    """The mean amount of algae in the bay. `last` is the mean at the end. `means` has the mean after each step in
     `steps`."""
 
     last: float
@@ -193,7 +195,7 @@ class Bay:
 
 
 def measure(lake: Lake, sim: oc.Simulation) -> Bay:
-    """Return the measured quantity of a complete run."""
+    """Return the measured quantity of a run that is complete."""
     views, last = sim.snapshots["u"], float(sim["u"][:][lake.bay].mean())
     means = [float(np.mean(view)) for view in views]
     return Bay(last, np.array([*views.steps, lake.steps]), np.array([*means, last]))
@@ -223,12 +225,13 @@ class Solver:
     def __init__(self, lake: Lake) -> None:
         up, right = lake.flow_y[:-1], lake.flow_x[:, :-1]
         self.growth = lake.growth
-        # The flux through a face is near * (algae in the lower or left cell) + far * (algae in the other cell).
+        # The flux through the face between two cells is near * (algae in the lower or left cell) + far * (algae in the
+        # other cell).
         self.near_y, self.far_y = np.maximum(up, 0) + MIXING, np.minimum(up, 0) - MIXING
         self.near_x, self.far_x = np.maximum(right, 0) + MIXING, np.minimum(right, 0) - MIXING
 
     def forward(self, u: np.ndarray) -> np.ndarray:
-        """Return the state after the state `u`."""
+        """Return the state one step after the state `u`."""
         new = u + self.growth * u * (1 - u)
         flux = self.near_y * u[:-1] + self.far_y * u[1:]
         new[:-1] -= flux
@@ -253,8 +256,8 @@ class Solver:
 
 class SlowTier:
     """A simulated connection that transfers `bytes_per_second`. Each call of `transfer` represents the transfer of one
-    state in the background. The call waits if BUFFERS transfers are not complete yet. If `bytes_per_second` is None, no
-    call waits."""
+    state in the background. `transfer` waits if BUFFERS transfers are not complete yet. If `bytes_per_second` is None,
+    no call of `transfer` waits."""
 
     def __init__(self, bytes_per_second: float | None) -> None:
         self.bytes_per_second, self.busy_until = bytes_per_second, time.perf_counter()
@@ -268,8 +271,8 @@ class SlowTier:
 
 @dataclass(frozen=True)
 class Timed:
-    """The seconds of the forward run and of the adjoint run of the NumPy solver, and the sensitivity. The sensitivity
-    has the shape (size, size)."""
+    """The result of a measurement: the seconds of the forward run and of the adjoint run of the NumPy solver, and the
+    sensitivity. The sensitivity has the shape (size, size)."""
 
     forward: float
     adjoint: float
@@ -277,8 +280,9 @@ class Timed:
 
 
 def run_solver(lake: Lake, directory: Path, memory: int | None, bytes_per_second: float | None) -> Timed:
-    """Run forward and push each state. Then pop the states and run backward. `memory` is the number of bytes of memory
-    for states. All other states are in files in `directory`, which are deleted at the end."""
+    """Run the NumPy solver forward and push each state. Then pop the states and run the solver backward. `memory` is
+    the number of bytes of memory for states. States that do not fit into this memory are in files in `directory`, which
+    are deleted at the end."""
     solver, u, sensitivity = Solver(lake), lake.algae, lake.weights
     with (
         tempfile.TemporaryDirectory(dir=directory) as folder,

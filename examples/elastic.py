@@ -3,10 +3,10 @@ waves and new S waves.
 
     .venv/bin/python examples/elastic.py [--size 500] [--steps 420] [--memory 3MiB] [-d DIRECTORY]
 
-The medium has an upper and a lower part. Waves are faster in the lower part. A motion along y in one spot causes a P
-wave and an S wave. The divergence of the velocity shows the P wave, and the curl of the velocity shows the S wave.
-`elastic.png` shows both waves. Circles mark the theoretical fronts in the upper part: dashed for P, dotted for S. The
-program prints the distances that the waves travelled.
+The rock has an upper part and a lower part. Waves are faster in the lower part of the rock. A motion along y in one
+spot causes a P wave and an S wave. The divergence of the velocity shows the P wave, and the curl of the velocity shows
+the S wave. `elastic.png` shows both waves. In the picture, circles mark the theoretical fronts of the waves in the
+upper part: dashed for P, dotted for S. The program prints the distances that the waves travelled.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ SPOT = 4.0
 
 
 def layered(values: Sequence[float], interface: int, shape: tuple[int, int]) -> np.ndarray:
-    """Return one property of the medium as an array of shape (ny, nx). `values` are the values above and below the
+    """Return one property of the rock as an array of shape (ny, nx). `values` are the values above and below the
     interface."""
     rows = np.where(np.arange(shape[0]) < interface, *values)
     return np.broadcast_to(rows[:, None], shape)

@@ -2,22 +2,23 @@
 
     .venv/bin/python examples/fwi.py [--size 96] [--shots 8] [--steps 12] [--small] [--memory 4MiB] [-d DIRECTORY]
 
-The velocity of sound is 2000 m/s, except in two round bodies. Sources and receivers are on a circle around the bodies.
-The search begins with a velocity without the bodies. Each evaluation of the misfit has two runs for each shot:
+The velocity of sound is 2000 m/s, except in two round bodies, where it is different. Sources and receivers are on a
+circle around the bodies. The search for the velocity begins with a velocity without the bodies. Each evaluation of the
+misfit has two runs for each shot:
 
-1. The run with the current velocity keeps every 4th state in a history. The residual is the difference between the
-   traces of this run and the data of the true velocity.
+1. The run with the current velocity keeps every 4th state in a history. The residual is the traces of the run with the
+   current velocity minus the data of the true velocity.
 2. The adjoint run uses the residual and the history to compute the gradient of the misfit with respect to the velocity.
 
 The program computes the data with the same equation on the same grid, without noise. Therefore the program can recover
-the velocity almost exactly. With measured data, the result is less exact.
+the velocity almost exactly. With measured data, the recovered velocity is less exact.
 
 L-BFGS, an optimiser of SciPy, uses misfits and gradients to improve the velocity. The program needs SciPy (`pip install
 scipy`). `--steps` is the number of iterations. `fwi.png` shows the true bodies, the recovered bodies and the misfits.
 
-Each evaluation takes about one second for each shot on two cores. With 8 shots and 12 iterations, the program takes
-about two minutes, and 14 MB on disk. With `--small`, there are 4 shots and 6 iterations, and the program takes less
-than a minute.
+Each evaluation of the misfit takes about one second for each shot on two cores. With 8 shots and 12 iterations, the
+program takes about two minutes, and 14 MB on disk. With `--small`, there are 4 shots and 6 iterations, and the program
+takes less than a minute.
 """
 
 from collections.abc import Sequence
@@ -66,25 +67,25 @@ class Survey:
 
     @property
     def dt(self) -> float:
-        """The time step in seconds. This step is stable for velocities up to 2500 m/s."""
+        """The time step in seconds. The time step is stable for velocities up to 2500 m/s."""
         return 0.5 * self.spacing / 2500.0
 
     @property
     def steps(self) -> int:
-        """The number of steps of a run. In these steps, a source emits its wavelet, and then the wave crosses the
-        region.
+        """The number of time steps of a run. A run is long enough for a source to emit its wavelet, and for the wave to
+        cross the region afterwards.
         """
         return round((WIDTH / VELOCITY + 2.4 / FREQUENCY) / self.dt)
 
     def circle(self, count: int) -> np.ndarray:
-        """Return `count` points (y, x) on the circle, in metres."""
+        """Return `count` points (y, x) on the circle of sources and receivers, in metres."""
         angles = 2 * np.pi * np.arange(count) / count
         middle = (self.shape[0] - 1) / 2 * self.spacing
         return middle + RING * WIDTH * np.stack([np.sin(angles), np.cos(angles)], axis=1)
 
     def radius(self, y: float, x: float) -> np.ndarray:
-        """Return the distance of each cell from the point (y, x), divided by the width. The point (0, 0) is the
-        middle."""
+        """Return the distance of each cell from the point (y, x), divided by the width of the region. The point (0, 0)
+        is the middle of the region."""
         cells = (np.arange(self.shape[0]) - (self.shape[0] - 1) / 2) / self.size
         return np.hypot(*np.meshgrid(cells - y, cells - x, indexing="ij"))
 
@@ -137,7 +138,7 @@ def invert(survey: Survey, data: Sequence[np.ndarray], iterations: int) -> tuple
     inside = survey.radius(0, 0) < INSIDE
     start = np.full(survey.shape, VELOCITY)
     first, slope = evaluate(survey, start, data)
-    # The first step of L-BFGS is the negative gradient of `goal`. `scale` limits this step to 40 m/s.
+    # The first step of L-BFGS goes along the negative gradient of `goal`. `scale` limits this step to 40 m/s.
     scale = 40.0 / np.abs(slope[inside]).max()
     found, latest = [1.0], [first]
 

@@ -24,7 +24,7 @@ TIMES = 4
 
 def at_rest_but_moving(uy: np.ndarray, ux: np.ndarray) -> dict[str, np.ndarray]:
     """Return the fields f0 ... f8 of the equilibrium at density 1 and velocity (uy, ux). Each field is the difference
-    from its value in a fluid at rest."""
+    between the distribution and its value in a fluid at rest."""
     fields = {}
     for number, ((cy, cx), weight) in enumerate(zip(DIRECTIONS, WEIGHTS, strict=True)):
         along = cy * uy + cx * ux
@@ -54,8 +54,8 @@ def simulation(n: int, tau: float, memory: str, directory: Path) -> oc.Simulatio
 
 
 def check_decay(directory: Path) -> None:
-    """Compute the decay of vortices, and print its difference from theory. Vortices of wave number k decay as exp(-2 nu
-    k^2 t)."""
+    """Compute the decay of vortices, and print the difference between this decay and theory. Vortices of wave number k
+    decay as exp(-2 nu k^2 t)."""
     n, tau, steps, slow = 64, 0.8, 400, 0.01
     wave = 2 * np.pi / n
     y, x = np.mgrid[:n, :n] * wave

@@ -2,10 +2,10 @@
 
     .venv/bin/python examples/marmousi.py [-d DIRECTORY] [--small]
 
-The model is extruded to three dimensions. A Ricker wavelet just below the surface sends out acoustic waves. The stencil
-has order 8 in space. All sides except the surface absorb the waves. A line of receivers records the pressure, and
-snapshots keep the vertical section through the shot. The program writes the run and two pictures, `seismogram.png` and
-`snapshots.png`, to DIRECTORY (default `marmousi`).
+The Marmousi model is extruded to three dimensions. A Ricker wavelet just below the surface sends out acoustic waves.
+The stencil has order 8 in space. All sides except the surface absorb the waves. A line of receivers records the
+pressure, and snapshots keep the vertical section through the shot. The program writes the run and two pictures,
+`seismogram.png` and `snapshots.png`, to DIRECTORY (default `marmousi`).
 
 The grid has 2401 x 1489 x 601 cells (length, width, depth). The values of one field take 8 GiB, and the run takes 48
 GiB on disk. The run needs 512 MiB of memory and takes hours. The length is the streaming axis, because planes
@@ -42,15 +42,15 @@ class Survey:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The numbers of cells along length, width and depth. The longest axis comes first and is the streaming axis,
-        so that planes are small."""
+        """The numbers of cells of the grid along length, width and depth. The longest axis comes first and is the
+        streaming axis, so that planes are small."""
         nz, ny, nx = (round(size / self.spacing) + 1 for size in (LENGTH, self.width, DEPTH))
         return nz, ny, nx
 
     @property
     def frequency(self) -> float:
         """The peak frequency of the Ricker wavelet, at most 25 Hz. The wavelet contains frequencies up to 2.5 times its
-        peak frequency. At 1500 m/s, a wave of this highest frequency is at least four cells long."""
+        peak frequency. At 1500 m/s, a wave of the highest frequency in the wavelet is at least four cells long."""
         return min(25.0, 1500.0 / (4 * 2.5 * self.spacing))
 
     @property
@@ -64,19 +64,20 @@ class Survey:
 
 
 def load_model() -> np.ndarray:
-    """Return the velocities of the model in m/s. The shape is (1601, 401): length and depth."""
+    """Return the velocities of the model in m/s. The returned array has the shape (1601, 401): length and depth."""
     with lzma.open(MODEL) as source:
         return np.load(source) * np.float32(1000)
 
 
 def ricker(frequency: float, dt: float, seconds: float) -> np.ndarray:
-    """Return the Ricker wavelet with one value for each time step. Its peak comes 1.2 periods after the start."""
+    """Return the Ricker wavelet with one value for each time step. The peak of the wavelet comes 1.2 periods after the
+    start."""
     phase = (np.pi * frequency * (np.arange(round(seconds / dt)) * dt - 1.2 / frequency)) ** 2
     return (1 - 2 * phase) * np.exp(-phase)
 
 
 def simulate(survey: Survey, directory: Path) -> oc.Simulation:
-    """Make the run and compute all steps. If the run already exists, compute only the missing steps."""
+    """Make the run of the shot and compute all its steps. If the run already exists, compute only the missing steps."""
     model, shape, h = load_model(), survey.shape, survey.spacing
     stencil = oc.stencils.acoustic(order=8, ndim=3, sponge=True)
     v, step = oc.Field("v"), oc.Parameter("dt", 0.001)
@@ -115,8 +116,8 @@ def simulate(survey: Survey, directory: Path) -> oc.Simulation:
 
 
 def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
-    """Draw the recorded pressure over time and position. The values are multiplied by the square root of time, so that
-    late waves are visible."""
+    """Draw the pressure that the receivers recorded, over time and position. The drawn values are multiplied by the
+    square root of time, so that late waves are visible."""
     traces, dt = sim.traces["line"], survey.seconds / len(sim.traces["line"])
     loud = traces * np.sqrt(np.arange(1, len(traces) + 1) * dt)[:, None]
     largest = np.percentile(np.abs(loud), 98)
@@ -129,8 +130,8 @@ def draw_seismogram(sim: oc.Simulation, survey: Survey, path: Path) -> None:
 
 
 def draw_snapshots(sim: oc.Simulation, survey: Survey, path: Path) -> None:
-    """Draw the vertical section through the shot at several times. Each picture shows the wave on top of the velocities
-    of the model."""
+    """Draw the vertical section through the shot at several times. Each picture shows the wave drawn over the
+    velocities of the model."""
     views, h = sim.snapshots["u"], survey.spacing
     velocity = sim["v"][:, round(survey.shot[1] / h)].T / 1000
     figure, panels = plt.subplots(PANELS // 2, 2, figsize=(13, 6.2), layout="constrained", sharex=True, sharey=True)

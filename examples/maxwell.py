@@ -2,8 +2,9 @@
 
     .venv/bin/python examples/maxwell.py [--size 600] [--steps 700] [--memory 2MiB] [-d DIRECTORY]
 
-A plane wave travels along x through a periodic box. The electric field E is perpendicular to the picture. `maxwell.png`
-shows the wave at four times. The scheme conserves the energy of the wave up to rounding in float32, also in the glass.
+A plane wave travels along x through a periodic box. In the pictures, the electric field E is perpendicular to the
+picture. `maxwell.png` shows the wave at four times. The scheme conserves the energy of the wave up to rounding in
+float32, also in the glass.
 """
 
 from collections.abc import Sequence
@@ -56,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         force=True,
     )
     inside = np.hypot(y - centre[0], x - centre[1]) < radius
-    # Hy lies half a cell ahead of Ez. The first values of Hy are for a time half a step before the time of Ez.
+    # A value of Hy lies half a cell ahead of the value of Ez with the same index. The first values of Hy are for a time
+    # half a step before the time of Ez.
     hy = -pulse(x + 0.5 + STEP / 2, nx)
     sim.assign({"ez": pulse(x, nx), "hx": 0.0, "hy": hy, "eps": np.where(inside, GLASS, 1.0)})
 

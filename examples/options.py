@@ -1,4 +1,4 @@
-"""The parts that examples share: options, pictures, and errors."""
+"""This module has the parts that examples share: options, pictures, and errors."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def save(figure: Figure, path: Path, dpi: int = 110) -> None:
 
 
 def call(main: Callable[[], None]) -> None:
-    """Run an example as a program. An error ends the program with a message of one line, as in the command
-    `outcrop`. If several ranks raise the same error, only one of them prints the message."""
+    """Run an example as a program. If an example raises an error, the program ends with a message of one line, as the
+    command `outcrop` does. If several ranks raise the same error, only one of these ranks prints the message."""
     try:
         main()
     except OutcropError as error:
@@ -74,9 +74,9 @@ def folder(text: str) -> Path:
 
 
 def checked(convert: Callable[[str], Value], accepts: Callable[[Value], bool], words: str) -> Callable[[str], Value]:
-    """Return a function that converts the text of an option. The returned function raises an error if it cannot convert
-    the text, or if `accepts` is false for the value. The message says that the value must be `words`, for example "a
-    number from 0 to 1"."""
+    """Return a function that converts the text of an option. The returned function raises an error if the text cannot
+    be converted, or if `accepts` is false for the value. `words` describes the allowed values in the message of this
+    error, for example "a number from 0 to 1"."""
 
     def parse_value(text: str) -> Value:
         try:

@@ -2,10 +2,10 @@
 
     mpirun -n 2 .venv/bin/python examples/ranks.py [--size 128] [--steps 200] [--memory 8MiB] [-d DIRECTORY]
 
-The script is the same for one process and for several ranks. Under mpirun, each rank computes its own rows of the grid.
-`sim["u"]` has the rows of all ranks. Rank 0 draws one plane as `ranks.png`. White lines show the borders between the
-rows of different ranks. Only these lines depend on the number of ranks. The rest of the picture and the printed
-checksum are always the same.
+The same script works for one process and for several ranks. Under mpirun, each rank computes its own rows of the grid.
+`sim["u"]` has the rows of all ranks. Rank 0 draws one plane of the grid as `ranks.png`. White lines show the borders
+between the rows of different ranks. Only the white lines of the picture depend on the number of ranks. The rest of the
+picture and the printed checksum are the same for any number of ranks.
 """
 
 import zlib

@@ -4,19 +4,22 @@
 
 Each shot has three runs:
 
-1. A run in the true model records the data of the shot. In a real survey, these data are measured.
-2. A run in a smoothed model keeps every 8th state in a history. This model has no sharp reflectors. The residual is the
-   traces of this run minus the data. The residual therefore contains the reflections.
-3. The adjoint run sends the residual back from the receivers, and reads the states of run 2 in reverse order. The
-   result is the gradient of the misfit with respect to the velocity. This gradient is the image of the shot.
+1. A run in the true model records the data of the shot. In a real survey, the data are measured.
+2. A run in a smoothed model keeps every 8th state in a history. The smoothed model has no sharp reflectors. The
+   residual is the traces of the smoothed model minus the data of the true model. Therefore the residual contains the
+   reflections.
+3. The adjoint run sends the residual back from the receivers, and reads the states of the run in the smoothed model in
+   reverse order. The adjoint run computes the gradient of the misfit with respect to the velocity. The gradient of a
+   shot is the image of this shot.
 
 `rtm.png` shows both models, the sum of the images, and the reflectors of the true model for comparison. The program
-keeps the result of each shot in a file in DIRECTORY (default `rtm`). To continue after an interruption, repeat the same
-command.
+keeps the result of each shot in a file in DIRECTORY (default `rtm`). To continue after an interruption, repeat the
+command of the interrupted program.
 
 The grid has 1761 x 561 cells of 7.5 m, and each run has 3766 steps. A shot takes one to two minutes on two cores, and
-2.1 GB on disk. The history takes 1.9 GB of this space. The next shot uses the same space. With 40 shots, the program
-takes about an hour. With `--small`, the cells are three times as wide, and 8 shots take 45 seconds and 130 MB.
+2.1 GB on disk. The history of a shot takes 1.9 GB of the space on disk. Each shot uses the space of the previous shot
+again. With 40 shots, the program takes about an hour. With `--small`, the cells are three times as wide, and 8 shots
+take 45 seconds and 130 MB.
 """
 
 import math
@@ -48,7 +51,7 @@ highest frequency."""
 
 @dataclass(frozen=True)
 class Survey:
-    """The sizes of a survey. The width of a cell is `every` samples of the model."""
+    """The sizes of a survey. In the grid, the width of a cell is `every` samples of the model."""
 
     every: int
     shots: int
@@ -60,14 +63,14 @@ class Survey:
     @property
     def frequency(self) -> float:
         """The peak frequency of the Ricker wavelet. The wavelet contains frequencies up to 2.5 times its peak
-        frequency. At 1500 m/s, a wave of this highest frequency is four cells long."""
+        frequency. At 1500 m/s, a wave of the highest frequency in the wavelet is four cells long."""
         return 1500.0 / (4 * 2.5 * self.spacing)
 
     @property
     def smooth_metres(self) -> float:
-        """The standard deviation of the Gaussian that smooths the model, at most 150 m. The deviation is 0.4
-        wavelengths at 2500 m/s. This value is large enough to remove all reflections, and small enough to keep the
-        right depths in the image."""
+        """The standard deviation of the Gaussian that smooths the model, at most 150 m. The standard deviation is 0.4
+        wavelengths at 2500 m/s. This standard deviation is large enough to remove all reflections, and small enough to
+        keep the right depths in the image."""
         return min(150.0, 0.4 * 2500.0 / self.frequency)
 
     @property
@@ -75,12 +78,12 @@ class Survey:
         return round(SPONGE_METRES / self.spacing)
 
     def inside(self) -> tuple[slice, slice]:
-        """The cells of the model in the grid. The grid is the model with a sponge on each side."""
+        """The index of the cells of the model in the grid. The grid is the model with a sponge on each side."""
         return slice(self.sponge, -self.sponge), slice(self.sponge, -self.sponge)
 
     def points(self, cells: np.ndarray) -> np.ndarray:
-        """Return the coordinates of points in metres. The points are two cells below the surface. `cells` contains
-        their positions along the length, in cells."""
+        """Return the coordinates, in metres, of points that are two cells below the surface. `cells` contains their
+        positions along the length, in cells."""
         return (np.stack([cells, np.full(len(cells), 2)], axis=1) + self.sponge) * self.spacing
 
 
@@ -95,14 +98,15 @@ class Models:
     def of(cls, survey: Survey) -> "Models":
         true = load_model()[:: survey.every, :: survey.every]
         slowness = smoothed(1 / true, survey.smooth_metres / survey.spacing)
-        # Near the surface, both models are equal, so that the direct waves in both models are equal.
+        # Near the surface, the smoothed model is equal to the true model, so that the direct waves in both models are
+        # equal.
         slowness[:, :4] = 1 / true[:, :4]
         return cls(true, (1 / slowness).astype(true.dtype))
 
 
 def smoothed(values: np.ndarray, width: float) -> np.ndarray:
-    """Return the convolution with a Gaussian. `width` is its standard deviation in cells. Values outside the array are
-    equal to the nearest value of the array."""
+    """Return the convolution with a Gaussian. `width` is its standard deviation in cells. In the convolution, values
+    outside the array are equal to the nearest value of the array."""
     reach = math.ceil(3 * width)
     weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
     for axis in range(values.ndim):
@@ -116,13 +120,14 @@ def run_shot(
     survey: Survey, models: Models, model: np.ndarray, cell: int, directory: Path, memory: str,
     history: oc.History | None = None,
 ) -> oc.Simulation:  # fmt: skip
-    """Run the shot at `cell` in `model`, and return the simulation. A line of receivers records the pressure."""
+    """Run the shot at `cell` in `model`, and return the simulation. In the shot, a line of receivers records the
+    pressure."""
     h, stencil = survey.spacing, oc.stencils.acoustic(order=8, ndim=2, sponge=True)
     fastest = float(models.true.max())
     dt = 0.9 * oc.stencils.stable_limit(stencil, {"h": h}, [{"v": fastest, "damp": 0.0}])
     velocity = np.pad(model, survey.sponge, mode="edge")
-    # The wave equation multiplies a source by dt^2 v^2. `values` contains this factor. If `scale` read v instead, the
-    # source would depend on v, and the gradient with respect to v would change.
+    # The wave equation multiplies a source by dt^2 v^2. `values` contains the factor dt^2 v^2. If `scale` contained v,
+    # the source would depend on v, and the gradient with respect to v would change.
     values = (dt * model[cell, 2]) ** 2 * ricker(survey.frequency, dt, SECONDS)
     sim = oc.Simulation(
         stencil,
@@ -160,8 +165,8 @@ def migrate(survey: Survey, models: Models, cell: int, directory: Path, memory: 
 
 
 def kept(survey: Survey, models: Models, directory: Path, memory: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sum of all gradients, and the sum of all illuminations. Shots that have files are not computed
-    again."""
+    """Return the sum of all gradients, and the sum of all illuminations. Shots whose results are already in files are
+    not computed again."""
     cells = np.linspace(0, len(models.true) - 1, survey.shots + 2).round().astype(int)[1:-1]
     sums = np.zeros((2, *models.true.shape))
     for number, cell in enumerate(cells):
@@ -197,8 +202,8 @@ def image_of(survey: Survey, gradient: np.ndarray, illumination: np.ndarray) -> 
 
 
 def reflectors_of(survey: Survey, models: Models) -> np.ndarray:
-    """Return the reflectors of the true model, smoothed to about the resolution of the image. The standard deviation of
-    the Gaussian is an eighth of the wavelength at 2500 m/s."""
+    """Return the reflectors of the true model, smoothed to about the resolution of the image. The Gaussian for this
+    smoothing has a standard deviation of an eighth of the wavelength at 2500 m/s."""
     width = 2500.0 / survey.frequency / 8 / survey.spacing
     return curvature(smoothed(np.log(models.true / models.smooth), width))
 
@@ -212,13 +217,14 @@ def correlation(survey: Survey, image: np.ndarray, reflectors: np.ndarray) -> fl
 
 
 def balanced(values: np.ndarray) -> np.ndarray:
-    """Return the values, divided by the mean amplitude at the same depth. The mean is smoothed along the depth."""
+    """Divide each value by the mean amplitude at its depth, and return the result. The mean amplitude is smoothed along
+    the depth."""
     amplitude = smoothed(np.sqrt((values**2).mean(axis=0)), 6)
     return values / (amplitude + 1e-3 * amplitude.max())
 
 
 def draw(survey: Survey, models: Models, image: np.ndarray, reflectors: np.ndarray, path: Path) -> None:
-    """Draw both models above the image and the reflectors."""
+    """Draw the true model and the smoothed model above the image and the reflectors."""
     figure, panels = plt.subplots(2, 2, figsize=(16, 6.6), layout="constrained", sharex=True, sharey=True)
     length, depth = (n * survey.spacing / 1000 for n in image.shape)
     extent = (0, length, depth, 0)

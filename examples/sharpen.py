@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/sharpen.py [--size 233] [--memory 512KiB] [-d DIRECTORY]
 
-The program resamples the slice to `--size` rows during reading. `sharpen.png` shows the slice before and after
-sharpening. The program prints the largest difference from a result that NumPy computes.
+While the program reads the slice, it resamples the slice to `--size` rows. `sharpen.png` shows the slice before and
+after sharpening. The program prints the largest difference between its result and the result of NumPy.
 """
 
 import lzma
@@ -28,8 +28,8 @@ def load_slice() -> np.ndarray:
 
 
 def summed(image: np.ndarray) -> np.ndarray:
-    """Compute the result with NumPy in float64: the image minus its convolution with the filter. The image is mirrored
-    beyond its sides."""
+    """Compute the result with NumPy in float64: the image minus its convolution with the filter. In this computation,
+    the image is mirrored beyond its sides."""
     ny, nx = image.shape
     around = np.pad(image.astype("float64"), REACH, mode="symmetric")
     steps = np.arange(-REACH, REACH + 1)

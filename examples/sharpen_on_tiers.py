@@ -2,10 +2,10 @@
 
     .venv/bin/python examples/sharpen_on_tiers.py [--size 12288] [--turns 3] [--memory 64MiB] [-d DIRECTORY]
 
-The method is from A. Jackson (EPCC). The program has four arrays of equal size. Two of these arrays are only read. The
-program convolves the padded image with the filter, and subtracts the convolution from the image. The program uses the
-tier that contains DIRECTORY. The program makes two arrays in DIRECTORY, and removes them at the end. The printed table
-has these rows:
+The method is from A. Jackson (EPCC). The program has four arrays of equal size: two arrays that are only read, and two
+arrays that are written. The program convolves the padded image with the filter, and subtracts the convolution from the
+image. The tier of the program is the tier that contains DIRECTORY. The program makes two arrays in the directory
+DIRECTORY, and removes these arrays at the end. The printed table has these rows:
 
     all arrays in DRAM              The arrays are read from the files before the measurement.
     read-only arrays on the tier    The read-only arrays are the mapped files.
@@ -37,8 +37,8 @@ transfer."""
 
 
 def sharpening() -> oc.Stencil:
-    """Return the stencil of Jackson's program. Its first stage convolves the padded image, and its second stage
-    subtracts the convolution from the image."""
+    """Return the stencil of Jackson's program. The first stage of this stencil convolves the padded image, and the
+    second stage subtracts the convolution from the image."""
     convolution, sharp, image, padded = map(oc.Field, ("convolution", "sharp", "image", "padded"))
     steps = range(-REACH, REACH + 1)
     terms = []
@@ -82,7 +82,8 @@ def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
 
 
 def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) -> Outcome:
-    """Compute on four arrays: the two written arrays are in DRAM, and the two read-only arrays are on `tier`."""
+    """Sharpen the image with four arrays: the two written arrays are in DRAM, and the two read-only arrays are on
+    `tier`."""
     arrays = read_only(given, tier)
     shape = (given.size + 2, given.size)
     arrays |= {name: oc.array(shape, "float32", tier="dram").values for name in WRITTEN}
@@ -95,8 +96,9 @@ def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) ->
 
 
 def side_by_side(given: argparse.Namespace) -> float:
-    """Return the relative increase of the time if the read-only arrays are mapped files whose pages are in memory, and
-    not copies in DRAM. This process measures both variants alternately, so that all other conditions are equal."""
+    """Compare two variants: the read-only arrays are copies in DRAM, or mapped files whose pages are in memory. Return
+    the relative increase of the time with mapped files. This process measures both variants alternately, so that all
+    other conditions are the same."""
     written = {name: oc.array((given.size + 2, given.size), "float32", tier="dram").values for name in WRITTEN}
     with (
         oc.Sweep(sharpening(), {**written, **read_only(given, "dram")}) as in_dram,
@@ -113,9 +115,9 @@ def timed(work: Callable[[], None]) -> float:
 
 
 def sharpen_cold(given: argparse.Namespace) -> Outcome:
-    """Compute with mapped files whose pages are not in memory yet. This process then loads the pages, so they count
-    towards its memory limit. There are more threads than cores, so that some threads compute while other threads wait
-    for pages."""
+    """Compute with mapped files whose pages are not in memory yet. During the computation, this process loads the
+    pages, so the pages count towards its memory limit. There are more threads than cores, so that some threads compute
+    while other threads wait for pages."""
     for name in ("image", "padded"):
         with open(given.directory / f"{name}.npy", "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -139,7 +141,7 @@ def out_of_core(given: argparse.Namespace) -> Outcome:
 
 
 def sample(sharp: np.ndarray) -> list[float]:
-    """Return the means of some rows, without the cells of the rim."""
+    """Return the means of some rows of the result, without the cells of the rim."""
     rows = range(REACH, sharp.shape[0] - REACH, max(1, sharp.shape[0] // 16))
     return [float(np.mean(sharp[row][REACH:-REACH], dtype="float64")) for row in rows]
 

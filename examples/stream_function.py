@@ -1,10 +1,12 @@
-"""Compute potential flow through a box by Jacobi's iteration. The fluid enters at the bottom and leaves at the right.
+"""Compute potential flow through a box by Jacobi's iteration. The fluid enters the box at the bottom and leaves the box
+at the right.
 
     .venv/bin/python examples/stream_function.py [--size 128] [--steps 20000] [--memory 768KiB] [-d DIRECTORY]
 
 Contours of the stream function are streamlines. The flux between neighbouring streamlines is the same everywhere.
-`stream_function.png` shows the speed as colours, and the streamlines as lines. The program also solves the equations
-directly. The program prints the remaining difference between the iteration and this direct solution.
+`stream_function.png` shows the speed as colours, and the streamlines as lines. The program also solves the discrete
+equations directly. The program prints the remaining difference between the result of the iteration and the direct
+solution.
 """
 
 from collections.abc import Sequence
@@ -17,8 +19,8 @@ import outcrop as oc
 
 
 def solved(psi: np.ndarray) -> np.ndarray:
-    """Return the exact solution for the given values of `psi` in the rim. In this solution, every inner cell is the
-    mean of its four neighbours."""
+    """Return the exact solution for the given values of `psi` in the rim. In the exact solution, every inner cell is
+    the mean of its four neighbours."""
     ny, nx = (size - 2 for size in psi.shape)
     known = psi.copy()
     known[1:-1, 1:-1] = 0

@@ -5,8 +5,8 @@ full persistence.
     .venv/bin/python examples/stream_function_on_tiers.py --size 512 --until 1e-4      until the change is 1e-4
 
 The method is from A. Jackson (EPCC). The program uses two arrays alternately: each step reads one array and writes the
-other array. An array is in DRAM or on the tier that contains DIRECTORY. The program makes arrays in DIRECTORY, and
-removes them at the end. The printed table has these rows:
+other array. An array is in DRAM or on the tier that contains DIRECTORY. The program makes its arrays on the tier in
+DIRECTORY, and removes these arrays at the end. The printed table has these rows:
 
     both arrays in DRAM    No array is on the tier.
     no persistence         Both arrays are mapped files on the tier. They are never flushed.
@@ -15,9 +15,9 @@ removes them at the end. The printed table has these rows:
     out of core            The engine computes, and commits after each pass.
 
 The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. With `--until`, the program first finds the
-number of steps after which the change is small enough. This first iteration is not measured. The last line of the
-output is the minimum time of full persistence. The minimum time is the number of written bytes divided by the bandwidth
-of durable writes on the tier.
+number of steps after which the change of a step is small enough. The iteration that finds this number is not measured.
+The last line of the output is the minimum time that full persistence needs. The minimum time of full persistence is the
+number of written bytes divided by the bandwidth of durable writes on the tier.
 """
 
 import argparse
@@ -40,8 +40,8 @@ MIN_CHANGE = 1e-12
 
 
 def initial(n: int) -> np.ndarray:
-    """Return the initial values of a box that is open at the bottom and at the right. The array has one spare row at
-    each end."""
+    """Return the initial values of a box that is open at the bottom and at the right. The returned array has one spare
+    row at each end."""
     psi = np.zeros((n + 2, n))
     planes = oc.stencils.inlet_outlet((n, n), inlet=(n // 8, n // 3), outlet=(n // 2, n - n // 8))
     psi[1:-1] = planes(0, n)
@@ -50,7 +50,7 @@ def initial(n: int) -> np.ndarray:
 
 def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: int) -> Outcome:
     """Compute all steps on two arrays, and return the measurements. After each step, call `Array.step` of the array
-    that has the new values. This call also commits the array if a commit is due."""
+    that the step has written. `Array.step` also commits the array if a commit is due."""
     even[...] = odd[...] = initial(given.size)
     arrays, flushes = (odd, even), list[Flush]()
     with oc.Sweep(oc.stencils.stream_function(), {"psi": (even.values, odd.values)}) as sweep:
@@ -73,7 +73,7 @@ def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: in
 
 
 def change(newest: Array, before: Array) -> float:
-    """Return ‖Δψ‖/‖ψ‖ of two consecutive steps. The sums are computed over a few rows at a time."""
+    """Return ‖Δψ‖/‖ψ‖ of two consecutive steps. The norms ‖Δψ‖ and ‖ψ‖ are computed from a few rows at a time."""
     psi, old, differences, squares = newest[1:-1], before[1:-1], 0.0, 0.0
     for row in range(0, len(psi), ROWS):
         some = psi[row : row + ROWS]
@@ -96,7 +96,7 @@ def steps_until(given: argparse.Namespace) -> int:
 
 
 def array(given: argparse.Namespace, name: str, persist: str | int) -> Array:
-    """Make one of the arrays on the tier. Files that an earlier repeat has left are deleted first."""
+    """Make one of the two arrays on the tier. Files of an earlier repeat are deleted first."""
     shape, path = (given.size + 2, given.size), given.directory / name
     if persist == "never":
         return oc.array(shape, tier=tier_name(given))
@@ -118,8 +118,8 @@ def without(given: argparse.Namespace) -> Outcome:
 
 
 def partial(given: argparse.Namespace) -> Outcome:
-    """Compute with partial persistence: one of the two arrays is on the tier. This array has the newest values after
-    even steps, and is committed every `--every` steps."""
+    """Compute with partial persistence: one of the two arrays is on the tier. The array on the tier has the newest
+    values after even steps, and is committed every `--every` steps."""
     even, odd = array(given, "even", given.every // 2), oc.array((given.size + 2, given.size), tier="dram")
     return iterate(given, even, odd, odd.nbytes)
 
@@ -146,7 +146,7 @@ def out_of_core(given: argparse.Namespace) -> Outcome:
 
 
 def sample(psi: np.ndarray) -> list[float]:
-    """Return the sums of some rows. Most of these rows are near the inlet, where values change first."""
+    """Return the sums of some rows. Most of the chosen rows are near the inlet, where values change first."""
     return [float(np.sum(psi[row], dtype="float64")) for row in (1, 2, 3, 5, 9, 17, 33, -2)]
 
 
@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def limit(given: argparse.Namespace) -> str:
-    """Return a text with the minimum time that full persistence needs to write its bytes."""
+    """Return a text with the minimum time that the variant "full persistence" needs to write its bytes."""
     name = tier_name(given)
     tier = next(one for one in find_tiers([given.directory], measure=True) if one.name == name)
     written = given.steps * (given.size + 2) * given.size * 8

@@ -4,18 +4,20 @@
     .venv/bin/python scripts/beside_others.py tiers DIRECTORY [REPEATS]     Compare storage in `outcrop tiers` with fio.
     .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]      Compare DRAM in `outcrop tiers` with STREAM.
 
-The command `io` uses one file. The command `tiers` uses a new file for each repeat and program: the speed of small
-writes can differ by 50 % from file to file. On virtual disks, this speed can also differ by 50 % from minute to minute.
+The command `io` uses one file. The command `tiers` uses a new file for each repeat and program, because the speed of
+small writes can differ by 50 % from file to file. On virtual disks, the speed of small writes can also differ by 50 %
+from minute to minute.
 
 STREAM is the program of J. McCalpin. Compile it with this command:
 
     cc -O3 -march=native -fopenmp -DSTREAM_ARRAY_SIZE=16777216 stream.c -o stream
 
-Outcrop and STREAM each report the fastest of a few sweeps over three arrays of 128 MiB. The script prints the median of
-the ratios, and not a ratio of medians. The reason is that other virtual machines on the same computer can halve the
-bandwidth from one second to the next.
+Outcrop and STREAM each report the fastest of a few sweeps over three arrays of 128 MiB. Other virtual machines on the
+same computer can halve the bandwidth from one second to the next. Therefore the script prints the median of the ratios,
+and not a ratio of medians.
 
-fio and STREAM use huge pages, as Outcrop does. On some disks, transfers are three times faster with huge pages.
+fio and STREAM use huge pages, as Outcrop does. On some disks, transfers of memory with huge pages are three times
+faster.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ from outcrop.tiers.discover import available_cores
 
 HUGE_PAGES = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
-# SECONDS is short, so that no program reaches the end of the file. At the end, a program would begin again with the
-# first bytes of the file, which are then in the page cache.
+# The duration SECONDS of a measurement is short, so that no program reaches the end of the file. After the end of the
+# file, a program would begin again with the first bytes of the file, which would be in the page cache.
 SPAN_BYTES, SECONDS, KIB = 1 << 30, 0.3, 1024
 RECORD = 2048 * KIB
 CASES = [
@@ -62,8 +64,8 @@ ARRAY_BYTES = 8 << 24
 
 
 def fio(path: Path, pattern: str, request_bytes: int, depth: int, seconds: float | None, **options: object) -> float:
-    """Run one job of fio on a file, and return its bytes per second. If `seconds` is None, the job reads or writes the
-    whole file once."""
+    """Run one job of fio on a file, and return its bytes per second. If `seconds` is None, the job of fio reads or
+    writes the whole file once."""
     options = {"name": "case", "filename": path, "rw": pattern, "bs": request_bytes, "iodepth": depth,
                "ioengine": "io_uring", "direct": 1, "iomem_align": "2M", **options}  # fmt: skip
     timed = [] if seconds is None else ["--time_based", f"--runtime={int(1000 * seconds)}ms"]
@@ -100,7 +102,8 @@ def compare_tiers(directory: Path, repeats: int) -> None:
 
 
 def tiers_of_outcrop(directory: Path) -> dict[str, float]:
-    """Measure each of TIER_FIGURES with Outcrop, and return the bytes per second by name."""
+    """Measure each of TIER_FIGURES with Outcrop, and return a dictionary that maps each name to the bytes per
+    second."""
     figures = own.measure_storage(directory, 8 * own.SCRATCH_BYTES)
     return {
         "sequential write": figures.write_bytes_per_second or 0.0,
@@ -111,8 +114,8 @@ def tiers_of_outcrop(directory: Path) -> dict[str, float]:
 
 
 def tiers_of_fio(directory: Path) -> dict[str, float]:
-    """Measure each of TIER_FIGURES with fio, and return the bytes per second by name. Each result is the best of
-    several repeats. fio and Outcrop make the same number of repeats."""
+    """Measure each of TIER_FIGURES with fio, and return a dictionary that maps each name to the bytes per second. Each
+    result is the best of several repeats. fio and Outcrop make the same number of repeats."""
     with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
         path, found = Path(folder) / "file", {}
         _core.create_file(str(path), own.SCRATCH_BYTES)
@@ -137,7 +140,7 @@ def compare_triad(program: Path, repeats: int) -> None:
 
 
 def show(name: str, pairs: list[tuple[float, float]]) -> None:
-    """Print one line: the medians of both programs in MB/s, the median of the ratios, and all ratios."""
+    """Print one line for a speed: the medians of both programs in MB/s, the median of the ratios, and all ratios."""
     ratios = [ours / theirs for ours, theirs in pairs]
     ours, theirs = (median(side) / 1e6 for side in zip(*pairs, strict=True))
     every = " ".join(f"{ratio:.2f}" for ratio in ratios)

@@ -1,12 +1,13 @@
-"""Measure the cost of sources, of receivers, and of snapshots every 50 and every 10 steps. The run is an acoustic wave
-of order 8 out of core.
+"""Measure the cost of sources, of receivers, and of snapshots every 50 and every 10 steps. Each measured run computes
+an acoustic wave of order 8 out of core.
 
     .venv/bin/python scripts/cost_of_acquisition.py DIRECTORY [REPEATS]
 
-The script measures several runs alternately, on a machine without other work. Each snapshot contains the whole field,
-which is the largest possible snapshot. The device needs some time to write the snapshots. The script subtracts this
-time from the time of the run. The rest must be at most 5 % longer than the time of the run without acquisition. The
-script also prints the seconds that the plan predicted.
+The script measures the runs with different acquisitions alternately, on a machine without other work. Each snapshot
+contains the whole field, because such snapshots are the largest possible snapshots. The device needs some time to write
+the snapshots. The script subtracts the time for writing snapshots from the time of the run. The rest of the time must
+be at most 5 % longer than the time of the run without acquisition. The script also prints the seconds that the plans of
+the runs predicted.
 """
 
 from __future__ import annotations

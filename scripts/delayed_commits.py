@@ -8,8 +8,8 @@ The highest rank sleeps before each commit. The script runs heat7 in three ways,
     overlapped     as Outcrop does: ranks agree on a generation while they compute the next pass
     in turn        ranks begin a pass only when all ranks have committed the pass before
 
-The script prints two kinds of medians: the seconds of the run, and the seconds that each rank waited for the commits of
-the other ranks.
+The script prints the median of the seconds of the run. It also prints the median of the seconds that each rank waited
+for the commits of the other ranks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def main() -> None:
 
 
 def run(where: Path, is_in_turn: bool, delay: float) -> tuple[float, float]:
-    """Run heat7. Return the seconds of the run, and the seconds that this rank waited for the commits of others."""
+    """Run heat7. Return the seconds of the run, and the seconds that this rank waited for the commits of other
+    ranks."""
     waited = 0.0
 
     def delayed(self: State, *values: Any, **named: Any) -> None:

@@ -3,11 +3,11 @@
     python scripts/devito_table.py [TREE] [--only TEXT]
 
 TREE is a source tree of Devito, with a folder `examples`. Without TREE, the script uses the examples that are installed
-with Devito. Each case runs in its own process. A case is a solver of examples/seismic, or the code of a tutorial. The
-script runs the first application of each Operator twice: by Devito in memory, and by Outcrop in a temporary directory.
-For each Operator, the table has the largest difference between the two results, divided by the largest value. If
-Outcrop refuses the Operator, the table has the message of the refusal. With `--only`, the script tries only the cases
-whose names contain TEXT, prints their rows, and writes no page.
+with Devito. Each case of the script runs in its own process. A case is a solver of examples/seismic, or the code of a
+tutorial. The script runs the first application of each Operator twice: by Devito in memory, and by Outcrop in a
+temporary directory. For each Operator, the table has the largest difference between the two results, divided by the
+largest value. If Outcrop refuses the Operator, the table has Outcrop's message instead. With `--only`, the script tries
+only the cases whose names contain TEXT, prints their rows, and writes no page.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def code_of(tree: Path, name: str) -> str:
 
 
 def run_case(tree: Path, name: str, is_double: bool) -> None:
-    """Run a case, and print a JSON object for each Operator. If `is_double` is true, all grids have float64."""
+    """Run a case, and print a JSON object for each Operator of the case. If `is_double` is true, all grids of the case
+    use float64."""
     import warnings
 
     warnings.simplefilter("ignore")
@@ -130,7 +131,7 @@ def run_case(tree: Path, name: str, is_double: bool) -> None:
 
 @contextlib.contextmanager
 def _tried(devito: Any, report: Any) -> Iterator[None]:
-    """Inside this context, the first application of each Operator is also computed by Outcrop."""
+    """Inside this context, Outcrop also computes the first application of each Operator."""
     apply, seen = devito.Operator.apply, []
 
     def spy(operator: Any, **options: Any) -> Any:
@@ -158,8 +159,8 @@ SAVED: list[Trial] = []
 
 
 class Trial:
-    """A run of an Operator by Outcrop. The objects in `options` replace the Operator's own objects of the same name, as
-    in Devito."""
+    """A run in which Outcrop computes an Operator of Devito. The objects in `options` replace the Operator's own
+    objects of the same name, as in Devito."""
 
     def __init__(self, operator: Any, options: dict[str, Any]) -> None:
         import outcrop as oc
@@ -216,7 +217,7 @@ class Trial:
 
 
 def _copy(given: Any, own: Any) -> None:
-    """Copy the values of `given`, which a script passes to `apply`, to `own`, the Operator's own object."""
+    """Copy the values of the object `given` to `own`, the Operator's own object. A script passes `given` to `apply`."""
     if getattr(own, "is_Constant", False):
         own.data = getattr(given, "data", given)
     elif hasattr(given, "data_with_halo"):
@@ -236,8 +237,8 @@ def _difference(got: Any, want: Any) -> float:
 
 
 def results(tree: Path, name: str) -> list[dict[str, str]]:
-    """Return the rows of a case. If a difference is above LARGE, the case is run again in float64. Without the rounding
-    errors of float32, an error in the translation of an equation becomes visible."""
+    """Return the rows of a case. If a difference of a case is above LARGE, the case is run again in float64. In
+    float64, rounding errors are so small that an error in the translation of an equation becomes visible."""
     rows = rows_of(tree, name)
     large = [row["result"] for row in rows if row["result"][:1].isdigit() and float(row["result"]) > LARGE]
     if large:
@@ -248,7 +249,7 @@ def results(tree: Path, name: str) -> list[dict[str, str]]:
 
 
 def rows_of(tree: Path, name: str, *options: str) -> list[dict[str, str]]:
-    """Run a case in a process of its own, and return its rows."""
+    """Run a case in a process of its own, and return its rows for the table."""
     command = [sys.executable, __file__, str(tree), "--case", name, *options]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS)

@@ -12,7 +12,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-# With a fixed salt, the identifiers in the file are the same each time.
+# With a fixed salt, the identifiers in the SVG file are the same in each call of this script.
 matplotlib.rcParams["svg.hashsalt"] = "outcrop"
 matplotlib.rcParams["svg.fonttype"] = "none"
 
@@ -24,7 +24,7 @@ DONE, NOW, LATER, DISK = "#b7c9d9", "#e07b39", "#eeeeee", "#6c757d"
 
 
 def draw_cells(axes: Axes) -> None:
-    """Draw one square for each plane and level. The colour shows whether the slab of the square was updated, is being
+    """Draw one square for each plane at each level. The colour of a square shows whether its slab was updated, is being
     updated, or will be updated."""
     for level in range(1, LEVELS + 1):
         for z in range(PLANES):
@@ -34,7 +34,8 @@ def draw_cells(axes: Axes) -> None:
 
 
 def draw_disk(axes: Axes) -> None:
-    """Draw the two copies on disk. The pass reads the copy below level 1, and writes the copy above the last level."""
+    """Draw the two copies on disk. In the picture, the pass reads the copy below level 1, and writes the copy above the
+    last level."""
     read_to = (CURRENT + 2) * SLAB + 1
     written_to = CURRENT * SLAB - LEVELS + 1
     for z in range(PLANES):

@@ -1,4 +1,5 @@
-"""Print the requirements of one optional extra of pyproject.toml. The argument is its name, such as `lint`.
+"""Print the requirements of one optional extra of pyproject.toml. The argument of the script is the name of the extra,
+such as `lint`.
 
 `make` uses this list to install tools without Outcrop.
 """

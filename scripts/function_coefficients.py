@@ -3,10 +3,10 @@
     .venv/bin/python scripts/function_coefficients.py
 
 The script approximates each function by a polynomial. The polynomial interpolates the function at Chebyshev nodes, and
-the script computes its coefficients with 60 decimal digits. The error is then at most about twice the error of the best
-polynomial (L. N. Trefethen, Approximation Theory and Approximation Practice, SIAM 2013, chapter 8). The script takes
-the polynomial of lowest degree whose error is small in comparison with the rounding errors. Then the script rounds the
-coefficients to the dtype.
+the script computes its coefficients with 60 decimal digits. The error of such a polynomial is at most about twice the
+error of the best polynomial (L. N. Trefethen, Approximation Theory and Approximation Practice, SIAM 2013, chapter 8).
+The script takes the polynomial of lowest degree whose error is much smaller than the rounding errors. Then the script
+rounds the coefficients of this polynomial to the dtype.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ DIGITS = {"float32": 24, "float64": 53}  # the number of bits in a mantissa
 SPARE_BITS = 5
 """The error of a polynomial is at most 2^-SPARE_BITS times the largest rounding error of the result."""
 
-# The constant 2 / pi is stored in parts (two_over_pi). Each part has a third of the bits of a mantissa, rounded up. The
-# product of two such parts is exact.
+# The constant 2 / pi is stored in parts (two_over_pi). Each part of 2 / pi has a third of the bits of a mantissa,
+# rounded up. The product of two numbers with this number of bits is exact.
 PART_BITS = {"float32": 8, "float64": 18}
 LEADING_ZEROS = 2
 QUOTIENT_BITS = {"float32": 9, "float64": 20}  # bits of the largest quotient by pi / 2 that is multiplied by HALF_PI
@@ -35,15 +35,15 @@ EXPONENT_END = {"float32": 128, "float64": 1024}
 
 
 def series(function: Callable[[Any], Any], first: int, step: int) -> Callable[[Any], Any]:
-    """Return a function that computes the sum of c_k z^k. Here c_k is the Taylor coefficient of `function` for the
-    power first + k step."""
+    """Return a function of z that computes the sum of c_k z^k. The number c_k is the Taylor coefficient of `function`
+    for the power first + k step."""
     terms = mpmath.taylor(function, 0, first + 60 * step)[first::step]
     return lambda z: mpmath.polyval(terms[::-1], z)
 
 
 def interpolated(function: Callable[[Any], Any], low: Any, high: Any, count: int) -> list[Any]:
-    """Return the `count` coefficients of a polynomial, from the lowest power on. The polynomial is equal to `function`
-    at the Chebyshev nodes."""
+    """Return the `count` coefficients of the polynomial that is equal to `function` at the Chebyshev nodes. The
+    coefficient of the lowest power comes first."""
     nodes = [(low + high) / 2 + (high - low) / 2 * mpmath.cos(mpmath.pi * (2 * k + 1) / (2 * count))
              for k in range(count)]  # fmt: skip
     rows = mpmath.matrix([[node**k for k in range(count)] for node in nodes])
@@ -52,8 +52,9 @@ def interpolated(function: Callable[[Any], Any], low: Any, high: Any, count: int
 
 def fitted(name: str, bits: int, function: Callable[[Any], Any], low: Any, high: Any,
            weight: Callable[[Any], Any]) -> list[Any]:  # fmt: skip
-    """Return the coefficients of the polynomial of lowest degree whose error is small enough. The error of the
-    polynomial times `weight` is the relative error of the result."""
+    """Return the coefficients of the polynomial of lowest degree whose error is at most 2^-SPARE_BITS times the largest
+    rounding error of the result. The product of `weight` and the error of the polynomial is the relative error of the
+    result."""
     for count in range(2, 40):
         found = interpolated(function, low, high, count)
         points = [low + (high - low) * mpf(k) / 200 for k in range(201)]
@@ -75,15 +76,16 @@ def polynomials(bits: int) -> Iterator[tuple[str, list[Any]]]:
     yield "COS", fitted("cos", bits, series(mpmath.cos, 4, 2), mpf(0), quarter, lambda z: z * z / (1 - z / 2))
     yield "ATAN", fitted("atan", bits, series(mpmath.atan, 3, 2), mpf(0), mpf(1) / 4, lambda z: z)
     yield "TANH", fitted("tanh", bits, series(mpmath.tanh, 3, 2), mpf(0), flat, lambda z: z)
-    # log(m) = 2 s (1 + z / 3 + z^2 W(z)). A power needs the logarithm with more digits than a mantissa has.
+    # log(m) = 2 s (1 + z / 3 + z^2 W(z)). To compute a power, the kernel needs the logarithm of the base with more
+    # digits than a mantissa has.
     more = bits + {24: 8, 53: 11}[bits]
     tail = series(lambda s: mpmath.atanh(s), 5, 2)
     yield "POW", fitted("pow", more, tail, mpf(0), widest, lambda z: z * z)
 
 
 def parts(value: Any, widths: list[int]) -> list[Any]:
-    """Return numbers whose sum is `value`. Each number except the last has at most as many bits as its entry of
-    `widths`. The last number is the rest."""
+    """Return numbers whose sum is `value`. Each returned number except the last has at most as many bits as its entry
+    of `widths`. The last number is the rest."""
     found = []
     for width in widths:
         exponent = int(mpmath.floor(mpmath.log(abs(value), 2))) + 1

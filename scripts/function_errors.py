@@ -2,8 +2,8 @@
 
     .venv/bin/python scripts/function_errors.py [millions of arguments for each function and dtype]
 
-The results are compared with the functions of the C library for 80-bit numbers, so this script needs an x86-64
-processor. The errors of these functions are less than 1/1000 of the last place of a float64.
+The script compares the results of Outcrop with the functions of the C library for 80-bit numbers, so this script needs
+an x86-64 processor. The errors of the 80-bit functions are less than 1/1000 of the last place of a float64.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Numbers = NDArray[Any]
 
 
 def arguments(name: str, dtype: str, rng: np.random.Generator) -> Iterator[list[Numbers]]:
-    """Yield arguments of several kinds: with all exponents, close to multiples of pi / 2, close to 1, and of moderate
-    size."""
+    """Yield arguments for a function: arguments with all exponents, close to multiples of pi / 2, close to 1, and of
+    moderate size."""
 
     def signed(low: float, high: float) -> Numbers:
         size = np.exp(rng.uniform(np.log(low), np.log(high), CHUNK))
@@ -54,7 +54,7 @@ def arguments(name: str, dtype: str, rng: np.random.Generator) -> Iterator[list[
 
 
 def largest_error(name: str, dtype: str, given: list[Numbers]) -> float:
-    """Return the largest error in units in the last place of the exact result."""
+    """Return the largest error of the function, in units in the last place of the exact result."""
     if name in ("log", "pow"):
         given[0] = np.abs(given[0])
     limits = np.finfo(dtype)

@@ -1,10 +1,10 @@
-"""Measure how much a function of a field slows down the updates of tiles in memory.
+"""Measure how much a function of a field slows down updates of tiles in memory.
 
     .venv/bin/python scripts/function_rates.py
 
-The first stencil is the heat equation of order 2 with an additional product. In each other stencil, this product is
-replaced by a function of the cell. The stencils are measured alternately. The script prints the highest rates, because
-other programs can only make a measurement slower.
+The first stencil is the heat equation of order 2 with an additional product. In each other stencil, a function of the
+cell replaces the additional product. The stencils are measured alternately. The script prints the highest rates,
+because other programs can only make a measurement slower.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ TERMS: dict[str, Any] = {
 
 
 def meter_of(term: Any, dtype: str) -> Callable[[int], float]:
-    """Return a function that measures the rate in cells per second. The argument of this function is the number of rows
-    that the kernel updates together.
+    """Return a function that measures the rate of updates in cells per second. The argument of the returned function is
+    the number of rows that the kernel updates together.
     """
     stencil = Stencil("rates", {U: HERE + DT * (NEAR - 6 * HERE) + term})
     kernel = compile_kernel(stencil, dtype)

@@ -5,8 +5,9 @@
     mpi_builds.py test BUILD|all [OPTION ...]    Run pytest with these options. Its MPI programs use the build.
     mpi_builds.py list                           List the builds, and say whether they are installed.
 
-An environment is a folder in build/mpi that contains only mpi4py. A .pth file adds the packages of the environment that
-runs this script. The environments therefore differ only in MPI. In COMMAND, `python` is the Python of the build.
+An environment is a folder in build/mpi that contains only mpi4py. In each environment, a .pth file adds the packages of
+the environment that runs this script. Therefore the environments of two builds differ only in MPI. In COMMAND, `python`
+is the Python of the build.
 
     build            MPI from                               mpi4py
     debian-openmpi   libopenmpi-dev, openmpi-bin            compiled with mpicc.openmpi
@@ -32,8 +33,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("OUTCROP_MPI_BUILDS") or ROOT / "build" / "mpi")
 
 MPI4PY = "mpi4py>=4"
-# The flags of Open MPI allow more ranks than cores. The flags also allow the user root, because programs in containers
-# often run as root.
+# These flags of `mpirun` let Open MPI start more ranks than there are cores. The flags also let the user root start
+# ranks, because programs in containers often run as root.
 FLAGS = ("--oversubscribe", "--bind-to", "none", *(("--allow-run-as-root",) if os.geteuid() == 0 else ()))
 
 
@@ -54,7 +55,7 @@ class Build:
 
     @property
     def ready(self) -> Path:
-        """A file that exists if and only if the build is installed."""
+        """The path of a file that exists if and only if the build is installed."""
         return self.home / ".installed"
 
     def where(self, program: str) -> str:
@@ -90,7 +91,7 @@ BUILDS = {
 
 
 def install(build: Build) -> None:
-    """Make the environment of a build. If the environment is already complete, do nothing."""
+    """Make the environment of a build. If the environment of the build is already complete, do nothing."""
     if build.ready.exists():
         return
     print(f"installing {build.name}", flush=True)
@@ -109,8 +110,8 @@ def install(build: Build) -> None:
 
 
 def install_debian_packages(build: Build) -> None:
-    """Install the system packages of a build. If this process has no right to install packages, name the packages and
-    exit."""
+    """Install the system packages of a build. If this process has no permission to install packages, name the packages
+    and exit."""
     if not build.debian_packages or shutil.which(build.where(build.compiler)):
         return
     wanted = " ".join(build.debian_packages)
@@ -122,7 +123,7 @@ def install_debian_packages(build: Build) -> None:
 
 
 def run(builds: list[Build], command: Callable[[Build], list[str]]) -> int:
-    """Run a command under each build. Return the number of builds under which the command failed."""
+    """Run a command under each build. Return the number of builds in which the command failed."""
     absent = [build.name for build in builds if not build.ready.exists()]
     if absent:
         sys.exit(f"not installed: {' '.join(absent)}; run: {Path(sys.argv[0]).name} install {' '.join(absent)}")
@@ -142,7 +143,7 @@ def ranks_of(build: Build, ranks: int, command: list[str]) -> list[str]:
 
 
 def chosen(names: list[str]) -> list[Build]:
-    """Return the builds with these names. Without names, or for the name `all`, return all builds."""
+    """Return the builds with these names. If `names` is empty or has the name `all`, return all builds."""
     unknown = [name for name in names if name not in (*BUILDS, "all")]
     if unknown:
         sys.exit(f"unknown build {unknown[0]!r}; there are {', '.join(BUILDS)}")

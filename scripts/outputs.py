@@ -9,10 +9,10 @@ An example is a line with a prompt in a fenced block, followed by its output:
     output                             output (all Python blocks above it on the page run first)
     ```                                ```
 
-A line `...` replaces omitted lines. Commands without output on the page and commands of other programs are not run. If
-a command ends with `# on one machine`, its output has figures and names of one machine. The script does not change this
-output. tests/test_docs.py compares all examples with the output of the commands. For an output of one machine, this
-test first calls `form`, which removes the parts that differ between machines.
+A line `...` replaces omitted lines. The script does not run commands without output on the page, and commands of other
+programs. If a command ends with `# on one machine`, its output has figures and names of one machine. The script does
+not change an output of one machine. tests/test_docs.py compares all examples with the output of the commands. For an
+output of one machine, tests/test_docs.py first calls `form`, which removes the parts that differ between machines.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ _PATH = re.compile(r"(?<![\w.])/[\w./-]*")
 
 
 class Example(NamedTuple):
-    """A command, and the output that the page shows. The output starts at line `first` of the page, counted from 0."""
+    """A command, and the output that the page shows. The output starts at line `first` of the page. Lines are counted
+    from 0."""
 
     page: Path
     first: int
@@ -83,7 +84,7 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> Iterator[tuple[str, int, list[str]]]:
-    """Yield every fenced block: its language, the number of its first line, and its lines."""
+    """Yield every fenced block of the page: its language, the number of its first line, and its lines."""
     language, first, inside = "", 0, False
     lines = page.read_text().splitlines()
     for number, line in enumerate(lines):
@@ -106,7 +107,7 @@ def examples(page: Path) -> Iterator[Example]:
 
 
 def printed(example: Example) -> list[str]:
-    """Run the command in an empty folder with an empty cache, and return the lines of its output."""
+    """Run the command of an example in an empty folder with an empty cache, and return the lines of its output."""
     with tempfile.TemporaryDirectory(prefix="outcrop-docs-") as folder:
         environment = {**os.environ, "XDG_CACHE_HOME": f"{folder}/cache", "COLUMNS": "200", "NO_COLOR": "1"}
         environment.pop("OUTCROP_TIERS", None)
@@ -135,7 +136,7 @@ def _run(words: Sequence[str], place: Path, environment: dict[str, str]) -> list
 
 
 def shortened(lines: list[str], shown: list[str]) -> list[str]:
-    """Return the lines of an output. If the example `shown` omits lines, omit the same lines from the result."""
+    """Return the lines of an output. If the example `shown` omits lines, leave out the same lines."""
     if OMITTED not in shown:
         return lines
     place = shown.index(OMITTED)
@@ -144,8 +145,9 @@ def shortened(lines: list[str], shown: list[str]) -> list[str]:
 
 
 def form(line: str) -> str:
-    """Return a line without the parts that differ between machines. Figures, paths and names of file systems become
-    placeholders, columns are separated by one space, and "cached" becomes "measured". The age of figures is left out.
+    """Remove from a line the parts that differ between machines, and return the rest. Figures, paths and names of file
+    systems become placeholders, columns are separated by one space, and "cached" becomes "measured". The age of
+    measured figures is left out.
     """
     line = re.sub(rf"(?<![\w/])({'|'.join(map(re.escape, storage_names()))})(?![\w-])", "STORAGE", line)
     line = _PATH.sub("/", _FIGURE.sub("#", _CACHED.sub("measured", line)))
@@ -154,7 +156,7 @@ def form(line: str) -> str:
 
 @lru_cache(maxsize=1)
 def storage_names() -> tuple[str, ...]:
-    """Return the names of file systems on this machine and in the examples, longest first."""
+    """Return the names of the file systems on this machine and in the examples, with the longest name first."""
     here = {tier.name for tier in find_tiers() if not tier.is_memory}
     return tuple(sorted({STORAGE_SHOWN, *here}, key=len, reverse=True))
 
@@ -162,9 +164,10 @@ def storage_names() -> tuple[str, ...]:
 def differences(example: Example) -> list[str]:
     """Return the differences between an example and the output of its command, or an empty list if they are equal.
 
-    If the output differs between machines, the comparison uses `form`. The first lines must agree. Each further line on
-    the page must agree with a line of the output. But a line on the page is skipped if no line of the output begins
-    with the same word. For example, this word can be the name of a tier that this machine does not have.
+    If the output differs between machines, the comparison uses the lines that `form` returns. The first lines must
+    agree. Each later line on the page must agree with a line of the output. But the comparison skips a line of the page
+    if no line of the output begins with the same word. For example, the line of the page can begin with the name of a
+    tier that this machine does not have.
     """
     lines = printed(example)
     if not example.of_one_machine:

@@ -3,14 +3,15 @@
     .venv/bin/python scripts/ranks_beside_plan.py predicted DIRECTORY [REPEATS]    Compare 2 and 4 ranks with plans.
     .venv/bin/python scripts/ranks_beside_plan.py pairs DIRECTORY [REPEATS]        Compare 2 ranks with one process.
 
-Each rank has one thread, and is bound to an equal share of the cores. If there are more ranks than cores, ranks share
-cores. The single process may use all cores. The commands `predicted` and `pairs` need mpi4py and mpiexec
-(`pip install 'outcrop[mpi]'`), or the launcher in $OUTCROP_MPIRUN.
+In runs of several ranks, each rank has one thread, and is bound to an equal share of the cores. If there are more ranks
+than cores, several ranks share a core. A run of one process has two threads, and can use all cores. The commands
+`predicted` and `pairs` need mpi4py and mpiexec (`pip install 'outcrop[mpi]'`), or the launcher in $OUTCROP_MPIRUN.
 
-`predicted` prints the predicted and the measured seconds of the passes of each run, and their ratio. Then it prints the
-seconds of each phase in the first of the repeated runs, so that you see which phase differs. `pairs` alternates
-two runs: one process with two threads, and two ranks with one thread and half of the memory each. `pairs` prints the
-cell updates per second of the two runs, and the median of their ratios. The memory is 6.25 % of all arrays on the disk.
+`predicted` prints the predicted and the measured seconds of the passes of each run, and their ratio. Then `predicted`
+prints the seconds of each phase of the first repeat, so that you see which phase differs from the plan. `pairs`
+alternates two runs: one process with two threads, and two ranks with one thread and half of the memory each. `pairs`
+prints the cell updates per second of the two runs, and the median of their ratios. The memory of a run is 6.25 % of all
+its arrays on the disk.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 `PICTURES` has a function for each picture. tests/test_screens.py compares this table with the pictures in the
 documents. Pictures of terminals, browsers and notebooks need Chromium with its driver, and the extra `screens`. All
-pictures are reduced to 256 colours, so that all of them together take less than 1 MB.
+pictures are reduced to 256 colours, so that the pictures together take less than 1 MB.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ SHOT_STEPS, SHOWN_SHARE = 800, 0.4
 
 
 def missing() -> str:
-    """Return one line that says what to install for pictures of terminals, browsers and notebooks. The line is empty if
-    everything is installed."""
+    """Return one line that says what to install for pictures of terminals, browsers and notebooks. The returned line is
+    empty if everything is installed."""
     commands = []
     if not (shutil.which("chromium") and shutil.which("chromedriver") and MATHJAX.exists()):
         commands.append("apt-get install chromium chromium-driver libjs-mathjax")
@@ -89,8 +89,8 @@ def missing() -> str:
 
 @contextmanager
 def browser(width: int, height: int, scale: float = SCALE) -> Iterator[Any]:
-    """Yield a driver of Chromium without a window. A page has `width` x `height` pixels, and its picture has `scale`
-    times as many pixels along each side."""
+    """Yield a driver of Chromium that shows no window. A page has `width` x `height` pixels, and its picture has
+    `scale` times as many pixels along each side."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -133,7 +133,7 @@ def command(*words: str) -> None:
 
 @contextmanager
 def running_shot(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Compute the shot in `folder` while the body of the `with` runs."""
+    """Compute the shot in `folder` as long as the body of the `with` runs."""
     process = subprocess.Popen([sys.executable, "-c", SHOT, str(SHOT_STEPS)], cwd=folder)
     try:
         yield process
@@ -144,7 +144,7 @@ def running_shot(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def finished_shot() -> Iterator[Path]:
-    """Yield a folder with the finished shot."""
+    """Yield a folder that contains the finished shot."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-c", SHOT, str(round(SHOT_STEPS * SHOWN_SHARE))], cwd=folder, check=True)
         yield Path(folder)
@@ -326,7 +326,7 @@ def wavefront(output: Path) -> None:
 
 
 def of_page(page: str, name: str, output: Path) -> None:
-    """Run the Python blocks of a page, and take the picture `name` that they write."""
+    """Run the Python blocks of a page, and save the picture `name`, which these blocks write, in `output`."""
     blocks = runpy.run_path(str(ROOT / "scripts" / "outputs.py"))["blocks"](DOCS / page)
     program = "\n".join("\n".join(lines) for language, _, lines in blocks if language == "python")
     with tempfile.TemporaryDirectory() as folder:

@@ -6,10 +6,10 @@
     rank 0 ◄─► TUN device ◄─► two processes that keep each   ◄─► TUN device ◄─► rank 1
                               packet for the time of the link
 
-Many Linux kernels have no module that delays packets. So the script starts one process for each direction. These
-processes delay the packets. Each process sends packets one after another at the given rate. The time from sending a
-packet to its arrival is the latency of the link. The script first measures the link. Then the script runs `outcrop run`
-with the OPTIONS in DIRECTORY, alternately with this link and with a link without limits. The script prints the measured
+Many Linux kernels have no module that delays packets. So the script starts one process for each direction of the link.
+These processes delay the packets. Each of these processes sends packets one after another at the given rate. A packet
+arrives after the latency of the link. The script first measures the link. Then the script runs `outcrop run` with the
+OPTIONS in DIRECTORY, alternately with the measured link and with a link without limits. The script prints the measured
 and predicted figures. Each rank is bound to a core. The two processes that delay packets use the same cores.
 """
 
@@ -87,7 +87,8 @@ def open_tun(name: str) -> int:
 
 
 def relay(source: int, target: int, rate: float, latency: float) -> None:
-    """Move packets in one direction, until the script ends. `rate` is in bytes per second, `latency` in seconds."""
+    """Move packets in one direction of the link, until the script ends. `rate` is in bytes per second, `latency` in
+    seconds."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.nice(-10)  # high priority, because this process simulates hardware, which does not wait for the ranks
@@ -110,8 +111,8 @@ def relay(source: int, target: int, rate: float, latency: float) -> None:
 
 @contextmanager
 def link(rate: float, latency: float) -> Iterator[tuple[list[str], list[int]]]:
-    """Make two namespaces that are joined by a link. Yield their names, and the numbers of the processes that forward
-    packets. At the end, remove all processes, devices and namespaces."""
+    """Make two network namespaces that are joined by a link. Yield the names of the namespaces, and the numbers of the
+    processes that forward packets. At the end, remove the processes, the TUN devices and the namespaces."""
     names = [f"outcrop-{os.getpid()}-{one}" for one in "ab"]
     tuns: list[int] = []
     relays: list[multiprocessing.process.BaseProcess] = []
@@ -156,8 +157,8 @@ def inside(name: str, core: int, *command: str) -> list[str]:
 
 
 def answer() -> None:
-    """Answer the function `probe`, which runs in the other namespace. First send its bytes back, then send other data
-    for some time."""
+    """This function answers the function `probe`, which runs in the other namespace. First send the bytes of `probe`
+    back, then send other data for some time."""
     os.nice(-10)
     with socket.create_server((ADDRESSES[1], 7)) as server:
         print("ready", flush=True)

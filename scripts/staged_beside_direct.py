@@ -2,11 +2,11 @@
 
     python scripts/staged_beside_direct.py --target DIR --stage DIR [--limit 500MB/s]
 
-The script prints the prediction and the decision of the model. Then the script alternately measures steps with staging
-and steps without staging, in one process without MPI. Writes to the target are durable and bypass the page cache, as
-for files larger than memory. The cost of a step is the whole time, including the drain at the end, minus the time of
-the computation alone. With `--limit`, a control group limits the bandwidth of this process, so that the target is as
-slow as a busy shared file system. Only root can set this limit.
+For each case, the script prints the prediction and the decision of the cost model. Then the script alternately measures
+steps with staging and steps without staging, in one process without MPI. Writes to the target are durable and bypass
+the page cache, as for files larger than memory. The cost of a step is the whole time, including the drain at the end,
+minus the time of the computation alone. With `--limit`, a control group limits the bandwidth of this process, so that
+the target is as slow as a busy shared file system. Only root can give `--limit`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ GROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Case:
-    """A pattern of steps. It has the seconds of computation between two steps, and says whether the program reads back
-    each step that it has written."""
+    """A pattern of steps: the seconds of computation between two steps, and whether the program reads back each step
+    that it has written."""
 
     name: str
     seconds_between: float
@@ -85,7 +85,8 @@ def main() -> None:
 
 
 def limited_machine_text(target: Path, stage: Path, limit: int | None) -> str:
-    """Return the text of a machine file with the tiers of memory, the stage, and the target with its limit."""
+    """Return the text of a machine file with the tiers of memory, the tier of the stage, and the target with the limit
+    of its bandwidth."""
     found = find_tiers([target, stage], measure=True)
     tiers = [tier for tier in found if tier.is_memory or os.stat(tier.where).st_dev == os.stat(stage).st_dev]
     head = machine_text(tiers, target).partition("[target]")[0]
@@ -102,7 +103,8 @@ def limited_machine_text(target: Path, stage: Path, limit: int | None) -> str:
 
 
 def compare(case: Case, plan: agg.Plan, folder: Path, stage: Path, values: np.ndarray, steps: int, turns: int) -> None:
-    """Measure staged writes and direct writes alternately, and print a line for each of the two."""
+    """Measure staged writes and direct writes alternately. Print a line for staged writes and a line for direct
+    writes."""
     decided = dict(stage="auto", stage_persistence="reboot", seconds_between=case.seconds_between,
                    reads_back=case.reads_back)  # fmt: skip
     with agg.create(folder / "file", plan, durable=True, way="direct", **decided) as file:
@@ -129,7 +131,8 @@ def compare(case: Case, plan: agg.Plan, folder: Path, stage: Path, values: np.nd
 
 
 def run(case: Case, plan: agg.Plan, path: Path, stage: str, values: np.ndarray, steps: int, alone: float) -> Measured:
-    """Write a file with a few steps, wait until all steps are durable on the target, and check the bytes."""
+    """Write a file with a few steps and wait until all steps are durable on the target. Then check the bytes of the
+    file."""
     found = np.empty_like(values)
     writes, reads = [], []
     begin = time.perf_counter()
@@ -148,7 +151,7 @@ def run(case: Case, plan: agg.Plan, path: Path, stage: str, values: np.ndarray, 
 
 
 def compute(seconds: float) -> float:
-    """Compute on one core for about `seconds`, and return the exact time in seconds."""
+    """Compute on one core for about `seconds` seconds, and return the exact time in seconds."""
     begin = time.perf_counter()
     values = np.linspace(0, 1, 4096)
     for _ in range(round(seconds * REPEATS_A_SECOND)):
@@ -168,7 +171,7 @@ def repeats_a_second() -> float:
 
 @contextmanager
 def limited(folder: Path, bytes_per_second: int | None) -> Iterator[None]:
-    """Limit the bandwidth of this process on the device of the folder by a control group."""
+    """Use a control group to limit the bandwidth of this process on the device of the folder."""
     if bytes_per_second is None:
         yield
         return

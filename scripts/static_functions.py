@@ -1,10 +1,10 @@
-"""Measure runs that compute a function of a static field once, and runs that compute it in each step.
+"""Measure runs that compute a function of a static field once, and runs that compute this function in each step.
 
     .venv/bin/python scripts/static_functions.py DIRECTORY [TURNS]
 
-The equation is a heat equation of order 2. Its rate is a function of theta, multiplied by 1 - theta. The updates also
-read theta itself, so a computed field is an additional array. The two kinds of runs are measured alternately. The
-script prints the shortest times, because other programs can only make a run slower.
+The equation of the runs is a heat equation of order 2. The rate of diffusion is a function of theta, multiplied by 1 -
+theta. The updates also read theta itself, so a computed field is an additional array. Runs with and without a computed
+field are measured alternately. The script prints the shortest times, because other programs can only make a run slower.
 """
 
 from __future__ import annotations

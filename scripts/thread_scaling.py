@@ -8,8 +8,8 @@ For 1, 2, 4, ... cores, the script measures three speeds of each stencil in floa
     in memory     the updates alone of a run whose grid is in memory
     out of core   a whole run with 6.25 % of the memory, with all reads, waits, flushes and commits
 
-The numbers of cores are measured alternately. The script prints the medians in Gcell/s. All copies of all fields
-together take G GB (4 by default).
+Measurements with different numbers of cores are made alternately. The script prints the medians of the rates in
+Gcell/s. In a run, all copies of all fields together take G GB (4 by default).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def some_cores(cores: int) -> Iterator[None]:
 
 
 def measure(case: StencilCase, shape: tuple[int, ...], counts: list[int], turns: int, where: Path) -> None:
-    """Measure a stencil and print its table."""
+    """Measure a stencil with all numbers of cores and print its table."""
     problem = make_run(where, case, shape, case.steps)
     kernel, scalars = compile_kernel(case.stencil, "float32"), pack_scalars(case.stencil, {}, "float32")
     budget = max(math.ceil(SHARE * problem.rings * problem.grid_bytes), smallest_budget_bytes(problem))

@@ -4,7 +4,7 @@ itself. All data are in the page cache, so the figures do not depend on the spee
     .venv/bin/python scripts/view_rates.py
 
 Each row of a run begins at a multiple of 64 bytes. The grid of 256 cells along x has rows without padding, and the grid
-of 250 cells has rows with padding. The script prints the median of five repeats, in MB/s.
+of 250 cells has rows with padding. For each kind of read, the script prints the median of five repeats, in MB/s.
 """
 
 import statistics

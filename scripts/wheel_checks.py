@@ -4,10 +4,11 @@
                ──► a bare Debian or Ubuntu: Python only ──────────────────────┼──► compile, run, verify ──► times
                ──► the same with gcc ─────────────────────────────────────────┘
 
-In the environments and in the bare system, the program finds no compiler in PATH and uses the package `ziglang`. A bare
-system is a folder that debootstrap fills. Only root can make it, and only with a network. The script starts two
-processes: the first process has an empty cache, and the second process uses the filled cache. Each process prints the
-seconds for the import of Outcrop, for making a `Simulation`, and for a run of 4 steps.
+In the environments and in the bare system, the first program finds no compiler in PATH, and uses the compiler of the
+package `ziglang`. A bare system is a folder that debootstrap fills. To make a bare system, the script needs root and a
+network. In each environment and in each bare system, the script starts two processes: the first process has an empty
+cache, and the second process uses the filled cache. Each process prints the seconds for the import of Outcrop, for
+making a `Simulation`, and for a run of 4 steps.
 """
 
 from __future__ import annotations
@@ -152,8 +153,8 @@ def check_tree(suite: str, packages: Sequence[str]) -> None:
 
 
 def inside(tree: Path, script: str, what: str) -> str:
-    """Run a shell script in the tree. The mounts that the script needs are removed when the script ends. Raises
-    Failure."""
+    """Run a shell script in the bare system `tree`. When the shell script ends, the mounts that it needs are removed.
+    Raises Failure."""
     folder = shlex.quote(str(tree))
     mounts = f"mount -t proc proc {folder}/proc && mount --rbind /dev {folder}/dev && mount --rbind /sys {folder}/sys"
     enter = f"{mounts} && exec chroot {folder} /bin/sh -c {shlex.quote(script)}"
@@ -161,8 +162,8 @@ def inside(tree: Path, script: str, what: str) -> str:
 
 
 def mirror() -> list[str]:
-    """Return the address from which apt gets packages on this machine. If no such address is found, debootstrap chooses
-    one, and the result is empty."""
+    """Return the address from which apt gets packages on this machine. If no such address is found, return an empty
+    list, and debootstrap chooses the address."""
     for file in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*.sources"))]:
         text = file.read_text() if file.is_file() else ""
         found = re.search(r"^(?:deb\s+(?:\[.*?\]\s+)?|URIs:\s*)(https?://\S+/(?:debian|ubuntu)/?)(?:\s|$)", text, re.M)
@@ -172,7 +173,7 @@ def mirror() -> list[str]:
 
 
 def own_suite() -> list[str]:
-    """Return the name of this release of Debian or Ubuntu, or nothing on another system."""
+    """Return the code name of this release of Debian or Ubuntu, or an empty list on another system."""
     try:
         return [platform.freedesktop_os_release()["VERSION_CODENAME"]]
     except (OSError, KeyError):

@@ -4,10 +4,10 @@
     this clone ──► source archive ──► extension modules ─────┴──► wheel ──► checked tag ──► dist/
                                       one for each Python and processor
 
-The compiler is `zig c++` from the Python package `ziglang`. This compiler compiles for x86_64 and for aarch64 on any
-machine, and links against the symbols of an old glibc. So no container with an old system is needed. libc++ becomes a
-part of the extension modules. CPython 3.12 and later versions share one wheel, which uses only the stable ABI. CPython
-3.10 and 3.11 need one wheel each. `scripts/wheel_checks.py` then installs the wheels.
+The compiler is `zig c++` from the Python package `ziglang`. `zig c++` compiles for x86_64 and for aarch64 on any
+machine, and links against the symbols of an old glibc. So the build of wheels needs no container with an old system.
+The library libc++ becomes a part of the extension modules. CPython 3.12 and later versions share one wheel, which uses
+only the stable ABI. CPython 3.10 and 3.11 need one wheel each. `scripts/wheel_checks.py` then installs the wheels.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ statically. You can replace libaio by another version: put its sources into
 build/wheels/sources of Outcrop's source archive, and run `make wheels`.
 """
 
-# These options leave out the parts of hwloc for PCI devices, GPUs and other machines. Outcrop uses hwloc only for
-# processors and memory.
+# The options in HWLOC_OPTIONS leave out the parts of hwloc for PCI devices, GPUs and other machines. Outcrop uses hwloc
+# only for processors and memory.
 HWLOC_OPTIONS = (
     "--enable-static", "--disable-shared", "--disable-visibility", "--disable-libxml2", "--disable-cairo",
     "--disable-io", "--disable-pci", "--disable-opencl", "--disable-cuda", "--disable-nvml", "--disable-rsmi",
@@ -76,7 +76,7 @@ HWLOC_OPTIONS = (
     "--disable-doxygen", "--disable-readme", "--localstatedir=/var",
 )  # fmt: skip
 # libaio gives versions to the names of its functions. Only the shared library of libaio defines these versions. In the
-# static library, the functions get names without versions.
+# static library of libaio, the functions get names without versions.
 NO_SYMBOL_VERSIONS = """
 #undef SYMVER
 #define SYMVER(function, name, version) struct outcrop_unused
@@ -87,7 +87,7 @@ LIBRARY_FLAGS = "-O2 -fPIC -fvisibility=hidden"
 
 
 class Failure(Exception):
-    """The wheels cannot be built. The message is one line that names the reason and the remedy."""
+    """The wheels cannot be built. The message of this error is one line that names the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,8 @@ def main() -> None:
 
 
 def build(processors: Sequence[str], pythons: Sequence[Python]) -> list[Path]:
-    """Build everything into `dist`, and return the paths. Older files of `dist` are removed."""
+    """Build the source archive and the wheels into `dist`, and return their paths. Older files of `dist` are
+    removed."""
     for program in ("make", "pkg-config"):
         if not shutil.which(program):
             raise Failure(f"{program} was not found; install the package of this name")
@@ -140,8 +141,8 @@ def build(processors: Sequence[str], pythons: Sequence[Python]) -> list[Path]:
 
 
 def find_pythons(commands: Sequence[str] | None) -> list[Python]:
-    """Return the interpreters for the wheels: all given interpreters, or all of PYTHONS that this machine has. The list
-    contains only one interpreter with the stable ABI, because one wheel is enough for all of them."""
+    """Return the interpreters for the wheels: all given interpreters, or all of PYTHONS that this machine has. The
+    returned list contains only one interpreter with the stable ABI, because one wheel is enough for all of them."""
     found: dict[tuple[int, int], Python] = {}
     for command in commands or [f"python{version}" for version in PYTHONS]:
         version = version_with_headers(command)
@@ -161,8 +162,8 @@ def find_pythons(commands: Sequence[str] | None) -> list[Python]:
 
 
 def version_with_headers(command: str) -> tuple[int, int] | None:
-    """Return the version of the Python `command`, or None if no wheel can be built with this Python. Wheels need a
-    CPython with a GIL and with headers, from version 3.10 on."""
+    """Return the version of the Python `command`, or None if no wheel can be built with this Python. A wheel can be
+    built with a CPython with a GIL and with headers, from version 3.10 on."""
     probe = "import os, sys, sysconfig as s; print(*sys.version_info[:2], sys.implementation.name, "
     probe += "os.path.exists(os.path.join(s.get_path('include'), 'Python.h')), s.get_config_var('Py_GIL_DISABLED'))"
     try:
@@ -179,7 +180,7 @@ def version_with_headers(command: str) -> tuple[int, int] | None:
 
 
 def run(command: Sequence[str | Path], what: str, folder: Path = ROOT, **variables: str) -> str:
-    """Run a command and return its output. All output also goes to the log. Raises Failure."""
+    """Run a command and return its output. All output of the command also goes to the log. Raises Failure."""
     words = [str(word) for word in command]
     done = subprocess.run(
         words, cwd=folder, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -195,8 +196,8 @@ def run(command: Sequence[str | Path], what: str, folder: Path = ROOT, **variabl
 
 
 def environment(folder: Path, python: str, packages: Sequence[str]) -> Path:
-    """Make a virtual environment with these packages. Return its folder of programs. An existing environment with the
-    same packages is used again."""
+    """Make a virtual environment with these packages. Return its folder of programs. If an environment with the same
+    packages exists, this environment is used again."""
     programs, stamp = folder / "bin", folder / ".packages"
     content = json.dumps([python, *packages])
     if stamp.is_file() and stamp.read_text() == content:
@@ -209,7 +210,7 @@ def environment(folder: Path, python: str, packages: Sequence[str]) -> Path:
 
 
 def make_compilers(tools: Path, processor: str) -> Path:
-    """Write the programs cc, c++, ar and ranlib for this processor. Return their folder."""
+    """Write the programs cc, c++, ar and ranlib, which compile for the processor `processor`. Return their folder."""
     folder = WORK / processor / "bin"
     folder.mkdir(parents=True, exist_ok=True)
     zig = f"{shlex.quote(str(tools / 'python'))} -m ziglang"
@@ -225,7 +226,7 @@ def make_compilers(tools: Path, processor: str) -> Path:
 
 
 def static_libraries(processor: str, compilers: Path) -> Path:
-    """Build the static libraries for this processor, and return the folder in which they are installed."""
+    """Build the static libraries for the processor `processor`, and return the folder in which they are installed."""
     prefix = WORK / processor / "libraries"
     sources = [library_source(name) for name in LIBRARIES]
     settings = (*HWLOC_OPTIONS, NO_SYMBOL_VERSIONS, LIBRARY_FLAGS, GLIBC, COMPILER)
@@ -247,8 +248,8 @@ def static_libraries(processor: str, compilers: Path) -> Path:
 
 
 def library_source(name: str) -> Path:
-    """Return the folder of a library's sources. The sources come from the package of this Debian or Ubuntu. apt checks
-    their signatures. They are downloaded once."""
+    """Return the folder with the sources of a library. The sources come from the package of this Debian or Ubuntu. apt
+    checks their signatures. They are downloaded once."""
     folder = WORK / "sources"
     folder.mkdir(parents=True, exist_ok=True)
     known = sorted(one for one in folder.glob(f"{name}-*") if one.is_dir())
@@ -276,8 +277,8 @@ def library_source(name: str) -> Path:
 
 
 def with_sources(text: str) -> str:
-    """Return `text`, a list of package archives for apt, with one change: the list names the source packages
-    instead."""
+    """Change `text`, a list of package archives for apt, so that it names the source packages. Return the changed
+    text."""
     lines = []
     for line in text.splitlines():
         key = line.partition(":")[0]
@@ -332,9 +333,9 @@ def source_archive(tools: Path) -> Path:
 
 
 def unpacked(archive: Path) -> Path:
-    """Unpack the source archive. The wheels are built from the source archive. This shows that no file is missing in
-    the archive. The archive gives all files the same time. Files that have not changed since the last call get their
-    old time again, so that they are not compiled again."""
+    """Unpack the source archive. The wheels are built from the source archive, so the build fails if a file is missing
+    in the archive. All files in the archive have the same time. Files that have not changed since the last call keep
+    their earlier time, so that they are not compiled again."""
     folder, fresh = WORK / "source", WORK / "source.new"
     shutil.rmtree(fresh, ignore_errors=True)
     with tarfile.open(archive) as content:
@@ -354,7 +355,7 @@ def unpacked(archive: Path) -> Path:
 
 
 def add_licenses(source: Path) -> None:
-    """The extension modules contain software of others. Add the licences of this software to the LICENSE and the
+    """The extension modules contain software of other authors. Add the licences of this software to the LICENSE and the
     metadata of the wheels."""
     texts = [(source / "LICENSE").read_text(), LICENSE_NOTE]
     for name, license, pattern in LICENSES:
@@ -390,8 +391,8 @@ def make_wheel(tools: Path, source: Path, processor: str, python: Python, compil
         "AIO_INCLUDE": prefix / "include",
         "AIO_LIBRARY": prefix / "lib" / "libaio.a",
     }
-    # Objects that do not depend on Python are used again in the next build. These two files are removed, so that the
-    # next build does not use variables of another Python.
+    # Objects that do not depend on Python are used again when the next wheel is built. CMakeCache.txt and
+    # .skbuild-info.json are removed, so that the next build does not use variables of another Python.
     folder = WORK / processor / "build"
     for name in (
         "CMakeCache.txt",
@@ -418,9 +419,10 @@ def make_wheel(tools: Path, source: Path, processor: str, python: Python, compil
 def headers_of_debian(processor: str, python: Python) -> Path:
     """Return a folder in which zig finds the header pyconfig.h of a Python package of Debian or Ubuntu.
 
-    The pyconfig.h of these packages only includes <PROCESSOR-linux-gnu/python3.x/pyconfig.h>. The included file is in
-    /usr/include, where zig does not search. Debian installs this file only for the processor of this machine, but the
-    file is correct for both processors. All Pythons use the same folder, so that compiled objects can be used again."""
+    The pyconfig.h of a Python package of Debian or Ubuntu only includes <PROCESSOR-linux-gnu/python3.x/pyconfig.h>. The
+    file that it includes is in /usr/include, where zig does not search. Debian installs the included file only for the
+    processor of this machine, but the file is correct for both processors. All Pythons use the same folder of headers,
+    so that compiled objects can be used again."""
     folder = WORK / processor / "include"
     ask = "import sysconfig as s; print(s.get_path('include'), s.get_config_var('MULTIARCH'))"
     include, multiarch = run([python.command, "-c", ask], f"{python.command}").split()

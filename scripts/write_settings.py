@@ -2,8 +2,8 @@
 
     aggregate/core/outcrop/aggregate/placement/settings.cpp ──► outcrop_aggregate.h, docs/reference/aggregation.md
 
-The script writes the settings between two marker lines in each file. With `--check`, the script writes no file. If a
-file differs from the table, the exit code is 1.
+The script writes the settings between two marker lines in each file. With `--check`, the script compares the files with
+the table, and writes no file. If a file differs from the table, the exit code of `--check` is 1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FILES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def written(text: str, lines: Iterator[str]) -> str:
-    """Return `text` with the given lines between its two marks."""
+    """Replace the lines between the two marker lines in `text` by the given lines, and return the new text."""
     before, begin, rest = text.partition(BEGIN)
     first, newline, rest = rest.partition("\n")
     _, end, after = rest.partition(END)

@@ -1,4 +1,4 @@
-"""Stencils, tiny grids and values for tests of adjoints."""
+"""Stencils, small grids and values for tests of adjoints."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BOUNDARIES = ["fixed", "periodic", "mirror", "y=mirror:fixed,x=periodic"]
 
 
 def users() -> list[Stencil]:
-    """Return stencils with features that no built-in stencil has. Examples are signals, two updates of a field,
+    """Return stencils with features that no built-in stencil has. The features are signals, two updates of a field,
     positions, boxes, values of four steps, functions, and operations without a derivative."""
     u, v, k, a, s = Field("u"), Field("v"), Field("k"), Parameter("a", 0.3), Signal("s")
     return [
@@ -61,7 +61,7 @@ STENCILS = {**{name: library.find_stencil(name) for name in NAMES}, **{one.name:
 
 
 def grid(stencil: Stencil, text: str, spare: int = 3, rows: int = 0) -> tuple[Boundary, tuple[int, ...]]:
-    """Return a boundary for the axes of the stencil, and the shape of a tiny grid. If `rows` is given, the grid has
+    """Return a boundary for the axes of the stencil, and the shape of a small grid. If `rows` is given, the grid has
     `rows` cells along y."""
     boundary = boundary_on_grid(as_boundary(text.rpartition(",")[2] if stencil.ndim == 1 else text), stencil.ndim)
     z, y, x = (2 * radius + spare if radius else 1 for radius in stencil.radii)
@@ -69,7 +69,7 @@ def grid(stencil: Stencil, text: str, spare: int = 3, rows: int = 0) -> tuple[Bo
 
 
 def values(stencil: Stencil, shape: tuple[int, ...], seed: int) -> State:
-    """Return random values between 1/2 and 1: an update can divide by them, so they must not be near 0."""
+    """Return random values between 1/2 and 1. An update can divide by a value, so values must not be near 0."""
     rng, state = np.random.default_rng(seed), State()
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
         state[field.name] = rng.random(shape) / 2 + 0.5
@@ -84,13 +84,14 @@ def static_names(stencil: Stencil) -> list[str]:
 
 
 def all_names(stencil: Stencil) -> list[str]:
-    """Return the names of all static fields, parameters and signals. Each of them has a gradient."""
+    """Return the names of all static fields, parameters and signals. Each static field, parameter and signal has a
+    gradient."""
     return [*static_names(stencil), *(one.name for one in stencil.parameters), *stencil.signals]
 
 
 def seeds_of(stencil: Stencil, text: str, spare: int = 5, rows: int = 0) -> dict[str, Any]:
-    """Return random derivatives with respect to the last values of each updated field. The derivatives are 0 in the
-    rim."""
+    """Return random derivatives with respect to the last values of each updated field. In the rim, the derivatives are
+    0."""
     boundary, shape = grid(stencil, text, spare, rows)
     rng, found, static = np.random.default_rng(3), {}, static_names(stencil)
     for name in (one.name for one in stencil.fields if one.name not in static):

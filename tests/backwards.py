@@ -1,8 +1,8 @@
-"""Compute steps of a stencil with any kind of number, and compute the adjoint of several steps.
+"""This module computes steps of a stencil with any kind of number, and computes the adjoint of several steps.
 
-`Steps` uses the operations that the caller gives. If these are operations of JAX, JAX can differentiate the steps. If
-these are operations of fractions, the results are exact. `reverse` runs some steps forward, and then the adjoint of
-these steps backward.
+`Steps` uses the operations that the caller gives. With operations of JAX, JAX can differentiate the steps. With
+operations on fractions, the results are exact. `reverse` runs some steps forward, and then the adjoint of these steps
+backward.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ State = dict[str, Any]
 
 
 def inner(stencil: Stencil, boundary: Boundary, shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return the cells that are updated in a step."""
+    """Return the range of cells that a step updates."""
     rims = zip(boundary.rims(stencil.radii), shape, strict=True)
     return tuple(slice(min(low, n), max(min(low, n), n - high)) for (low, high), n in rims)
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Computes steps of a stencil. The caller gives the operations: `operators` has a function for each operator.
-    `number` converts a constant. `put` returns an array in which the cells at an index are replaced."""
+    """Computes steps of a stencil. The caller gives the operations in `operators`, which has a function for each
+    operator. `number` converts a constant. `put` returns an array in which the cells at an index are replaced."""
 
     stencil: Stencil
     boundary: Boundary
@@ -49,10 +49,11 @@ class Steps:
         seen: dict[Version, Any] | None = None,
         after: Callable[[int, State], State] | None = None,
     ) -> State:
-        """Return the state after one step. The state has all fields, and "u.previous" if the step needs the previous
-        value of u. `scalars` has the values of the parameters, then the values of the signals. The function adds to
-        `seen` all values that a stage can read. After each stage, it calls `after` with the number of the stage and the
-        fields. The values of fields that `after` returns replace the values of these fields."""
+        """Return the state after one step. The state has all fields. If a step needs the previous value of u, the state
+        also has "u.previous". `scalars` has the values of the parameters, then the values of the signals. The method
+        adds all values that a stage can read to `seen`. After each stage, the method calls `after` with the number of
+        the stage and the fields. If `after` returns values of fields, the returned values replace the values in the
+        state."""
         stencil = self.stencil
         names = [one.name for one in stencil.fields]
         newest = [state[name] for name in names]
@@ -108,8 +109,8 @@ class Steps:
 
 @dataclass(frozen=True)
 class Dual:
-    """A number and its derivative, both as fractions. With these numbers, `Steps` computes the effect of a small change
-    of the state."""
+    """A number and its derivative, both as fractions. With numbers of the type `Dual`, `Steps` computes the effect of a
+    small change of the state."""
 
     value: Fraction
     slope: Fraction = Fraction(0)
@@ -141,8 +142,8 @@ class Dual:
         return self if self.value >= 0 else -self
 
     def _with(self, other: Any, result: Callable[[], Any]) -> Any:
-        """Return the result if `other` is a Dual. Otherwise return NotImplemented. NumPy then applies the operation to
-        each element, if `other` is an array.
+        """Return the result if `other` is a Dual. If `other` is not a Dual, return NotImplemented. If `other` is an
+        array, NotImplemented makes NumPy apply the operation to each element.
         """
         return result() if isinstance(other, Dual) else NotImplemented
 
@@ -171,8 +172,8 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Reversed:
-    """The adjoints before the first step, and the gradients. Both are dictionaries whose keys are names such as "u" and
-    "u.previous". The gradient with respect to a signal has one value for each step."""
+    """The result of `reverse`: the adjoints before the first step, and the gradients. Each result is a dictionary whose
+    keys are names such as "u" and "u.previous". The gradient with respect to a signal has one value for each step."""
 
     adjoints: State
     gradients: State

@@ -1,4 +1,4 @@
-"""Perform a pass symbolically: perform every action on every cell, with levels instead of values.
+"""This module performs a pass symbolically: every action is performed on every cell, with levels in place of values.
 
 Each cell of the rings and of the arrays on disk holds the number of the level that wrote the cell. The code is slow and
 simple, and it defines which plans are legal. Tests compare `plan/validate.py` with this code.
@@ -56,14 +56,14 @@ class _Slot:
     levels: Levels
 
     def part(self, area: Rectangle) -> Levels:
-        """Return the levels of the cells in `area` as a view. The area must lie in the frame."""
+        """Return a view of the levels of the cells in `area`. The area must lie in the frame."""
         frame = self.frame
         inside = frame.y0 <= area.y0 <= area.y1 <= frame.y1 and frame.x0 <= area.x0 <= area.x1 <= frame.x1
         require(inside, f"cells {area} are not all inside the frame {frame}")
         return self.levels[area.y0 - frame.y0 : area.y1 - frame.y0, area.x0 - frame.x0 : area.x1 - frame.x0]
 
     def at(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Levels:
-        """Return the levels of the cells at these rows and columns. All these cells must lie in the frame."""
+        """Return the levels of the cells in `rows` and `columns`, which must lie in the frame."""
         frame = self.frame
         inside = frame.y0 <= rows.min() and rows.max() < frame.y1
         inside = inside and frame.x0 <= columns.min() and columns.max() < frame.x1
@@ -82,7 +82,7 @@ class _Entry:
 class CellRun:
     """The window and the arrays of one pass. Each cell holds a level.
 
-    If `has_statics` is true, the window already holds the static fields at the start.
+    If `has_statics` is true, the window already holds the static fields before the first action.
     """
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
@@ -334,8 +334,8 @@ class CellRun:
                 require(bool(good.all()), f"rows of plane {z} that a neighbour expects are not at level {level}")
 
     def _exchanged(self, action: Read | Write) -> Iterator[tuple[int, int, int]]:
-        """Yield three values for each ring whose rows are exchanged: the ring, the level of the rows, and the row
-        after them."""
+        """Yield three values for each ring whose rows are exchanged: the ring, the level of the rows, and the row after
+        the last exchanged row."""
         if action.array == "finished":
             yield from ((*self._final(entry), FAR) for entry in self.state)
         elif action.array == "stairs" and action.level > 0:
@@ -371,13 +371,13 @@ class CellRun:
             self._sum(sums, z, action.area, EVERY_CELL)
 
     def _sent(self, action: Read | Check) -> set[tuple[str, int]]:
-        """Return the array and the number of each plane that `action` reads or checks. The block only sends planes."""
+        """Return (array, number) for each plane that `action` reads or checks. The block only sends planes."""
         is_whole = action.area == self.problem.whole_plane and action.array in ("source", "statics")
         require(is_whole, "a part of a plane that is sent")
         return {(action.array, z) for z in range(action.z0, action.z1)}
 
     def _require_face(self, action: Read | Write) -> None:
-        """Raise IllegalPlan unless the cells are whole rows or planes of the rank or of its neighbour at this side."""
+        """Raise IllegalPlan unless `action` transfers whole rows or planes of the rank, or of its neighbour."""
         problem, area, (nz, ny, _) = self.problem, action.area, self.problem.shape
         every, side = (*problem.neighbours, *problem.neighbours_z), side_of(action)
         sides = {side for side, is_neighbour in enumerate(every) if is_neighbour}
@@ -418,8 +418,8 @@ class CellRun:
         self.committed = True
 
     def _require_statics(self, z: int, area: Rectangle, own: Rectangle) -> None:
-        """Raise IllegalPlan unless the window holds this part of the static fields. The checksums of static fields are
-        computed together with the checksums of the sources.
+        """Raise IllegalPlan unless the window holds the given part of the static fields. The checksums of static fields
+        are computed together with the checksums of the sources.
         """
         part = Rectangle(max(area.y0, own.y0), min(area.y1, own.y1), max(area.x0, own.x0), min(area.x1, own.x1))
         for entry in self.statics if self.reads_statics and part.y0 < part.y1 and part.x0 < part.x1 else ():
@@ -455,8 +455,8 @@ class CellRun:
         return self.second[field] if copy else field
 
     def _copies(self, level: int) -> list[int]:
-        """Return the rings of the updated fields: the first copies for an even level, the second copies for an odd
-        level."""
+        """Return the rings of the updated fields. For an even level, return the rings of the first copies. For an odd
+        level, return the rings of the second copies."""
         if level % 2:
             return list(self.second.values())
         return [field for field, one in enumerate(self.problem.fields) if one.is_state]
@@ -469,13 +469,13 @@ class CellRun:
         return self._ring(entry.field, version.copy), version.level
 
     def _single(self, name: str) -> Levels:
-        """Return the array that stores unfinished levels. Only problems with a single field have this array."""
+        """Return the array for unfinished levels. Only a problem with a single field has such an array."""
         require(self.problem.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "an array that the pass does not name")
         return self.other if name == "other" else self.targets[0]
 
     def _slot(self, ring: int, z: int) -> _Slot:
-        """Return the slot of plane z. If the slot holds another plane, empty the slot first."""
+        """Return the slot of plane z. If the slot holds another plane than plane z, empty the slot first."""
         place = self._place(ring, z)
         resident = self.ring_sizes[ring].resident
         owner, frame = (None, self.problem.whole_plane) if resident else (self.block, self.block.frame)
@@ -486,7 +486,7 @@ class CellRun:
         return found
 
     def _there(self, ring: int, z: int) -> _Slot:
-        """Return the slot of plane z. The slot must hold this plane."""
+        """Return the slot of plane z. The slot must hold plane z."""
         found = self.rings[ring].get(self._place(ring, z))
         owner = None if self.ring_sizes[ring].resident else self.block
         require(found is not None and (found.owner, found.plane) == (owner, z), f"plane {z} is not in ring {ring}")
@@ -499,7 +499,7 @@ class CellRun:
 
 
 class CellGrid:
-    """The cells of the grid at the start of a pass. Planes are counted by position, as in plans. On a periodic axis,
+    """The cells of the grid at the start of a pass. A plane is named by its position, as in plans. On a periodic axis,
     the position of a plane differs from its number in the grid."""
 
     def __init__(self, problem: Problem) -> None:
@@ -507,7 +507,7 @@ class CellGrid:
 
     @cached_property
     def rim(self) -> Levels:
-        """The whole grid, with padding. Cells of the rim and padding are RIM, all other cells are NOTHING."""
+        """The whole grid, with padding. Cells of rim and padding are RIM, and all other cells are NOTHING."""
         problem = self.problem
         nz, ny, nx = problem.shape
         cells = np.full((nz, ny, problem.pitch_cells), RIM, np.int16)
@@ -518,8 +518,8 @@ class CellGrid:
 
     @cached_property
     def source(self) -> Levels:
-        """The newest values on disk when a pass begins. Cells of the rim are RIM, and all other cells are at level
-        0."""
+        """The levels of the newest values on disk when a pass begins. Cells of the rim are RIM, and all other cells are
+        at level 0."""
         return np.where(self.rim == RIM, RIM, 0).astype(np.int16)
 
     def planes_around(self, position: int) -> list[int]:
@@ -532,8 +532,8 @@ class CellGrid:
         return sorted({_fold(one, count) if is_periodic else one for one in seen})
 
     def rows_around(self, y0: int, y1: int) -> NDArray[np.intp]:
-        """Return the rows that an update of rows y0 <= y < y1 can read. Rows beyond a neighbour side are rows of the
-        neighbour."""
+        """Return the numbers of the rows that an update of rows y0 <= y < y1 can read. Rows beyond a side with a
+        neighbour are rows of the neighbour."""
         reach, ny, (low, high) = self.problem.radius_y, self.problem.shape[1], self.problem.neighbours
         every = range(y0 - reach, y1 + reach)
         beyond = {row for row in every if (row < 0 and low) or (row >= ny and high)}
@@ -541,7 +541,7 @@ class CellGrid:
         return np.array(sorted(beyond | inside), np.intp)
 
     def row_of_neighbour(self, z: int) -> Levels:
-        """Return the cells of one row of plane z. The row is not in the rim along y."""
+        """Return the cells of one row of plane z. The given row is not in the rim along y."""
         problem = self.problem
         low, high = (problem.radii[2] * (side == "fixed") for side in problem.sides[2])
         cells = np.full(problem.pitch_cells, RIM, np.int16)
@@ -562,7 +562,7 @@ class CellGrid:
 
 
 def _seen(place: int, extent: int, is_periodic: bool) -> int:
-    """Return the coordinate of the cell that a read at `place` gets. `place` may be outside the grid."""
+    """Return the coordinate of the cell whose value a read at `place` gets. `place` may be outside the grid."""
     if is_periodic:
         return place % extent
     folded = place % (2 * extent)
@@ -589,8 +589,8 @@ def run_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = Fa
 def run_one_layer(problem: Problem, one: Pass, window: Window) -> None:
     """Raise IllegalPlan unless the pass `one` updates each cell in the window up to the last level.
 
-    At the start, the window holds all planes at level 0. The window also holds the rim, which is correct at every
-    level."""
+    Before the first action, the window holds all planes at level 0. The window also holds the cells of the rim, which
+    are correct at every level."""
     run = CellRun(problem, one, window, has_statics=False)
     for z, plane in enumerate(run.grid.source):
         run.fill(0, z, plane)

@@ -1,4 +1,5 @@
-"""Make arrays with commits in folders, list all ways to open an array, and catch the errors of refused calls."""
+"""Functions for tests of arrays with commits: they make arrays in folders, list all ways to open an array, and catch
+the errors of refused calls."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ SHAPE = (3, 1 << 17)  # the array has 1.5 tiles of 1 MiB each
 
 
 def made(path: Path, steps: int = 1, first: float = 1) -> Path:
-    """Make an array and commit some steps. After the first step, all values are `first`. Each later step adds 1 to all
-    values."""
+    """Make an array and commit some steps. After the first step, all values of the array are `first`. Each step after
+    the first step adds 1 to all values."""
     with oc.array(SHAPE, "float32", persist="step", path=path) as array:
         for step in range(steps):
             array[...] = first + step
@@ -25,8 +26,8 @@ def made(path: Path, steps: int = 1, first: float = 1) -> Path:
 
 
 def refusal(call: Callable[[], Any], *kinds: type[OutcropError]) -> str:
-    """Run `call`, which must raise an error of one of the types `kinds` with a message of one line. Return this
-    message."""
+    """Run `call`. The call must raise an error whose type is one of `kinds` and whose message has one line. Return the
+    message of the error."""
     with pytest.raises(kinds or OutcropError) as raised:
         call().abandon()
     assert "\n" not in str(raised.value) and "/proc/self/fd" not in str(raised.value)
@@ -34,8 +35,8 @@ def refusal(call: Callable[[], Any], *kinds: type[OutcropError]) -> str:
 
 
 def ways(path: Path) -> list[Callable[[], Any]]:
-    """Return all public ways to open the array at `path`. Only the last function in the list opens the array for
-    changes."""
+    """Return a list of functions: all public ways to open the array at `path`. Only the last function in the list opens
+    the array for changes."""
     return [
         lambda: oc.open_array(path, access="read"),
         lambda: oc.place({"a": oc.ArraySpec(SHAPE, "float32", persist="step", path=path)}).make()["a"],

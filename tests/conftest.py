@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 def standard_rounding() -> Iterator[None]:
     """Restore the rounding mode after each test.
 
-    An operator of Devito changes the floating-point mode of its thread. Then NumPy also treats subnormal numbers as
-    zeros in this thread, which must not affect other tests."""
+    An operator of Devito changes the floating-point mode of its thread. In the changed mode, NumPy also treats
+    subnormal numbers as zeros in this thread. The changed mode must not affect other tests."""
     yield
     _core.restore_rounding()
 
 
 @pytest.fixture
 def images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let files named *.img act as block devices."""
+    """Let files whose names end in .img act as block devices."""
     take_images_for_devices(monkeypatch.setattr)
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Keep the figures of all pictures that are written."""
+    """Keep the figures (objects of matplotlib) of all pictures that a test writes."""
     from matplotlib.figure import Figure
 
     figures: list[Figure] = []
@@ -49,7 +49,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return figures
 
 
-# These tests read the result of a run with the package zarr. The package needs Python 3.11, so older versions of Python
-# skip these tests. A run itself does not need zarr.
+# These tests read the result of a run with the package zarr. The package zarr needs Python 3.11, so older versions of
+# Python skip these tests. A run itself does not need the package zarr.
 READ_WITH_ZARR = ["arrays", "array_commits", "initial", "memory", "weather", "zarr"]
 collect_ignore = [] if find_spec("zarr") else [f"test_{name}.py" for name in READ_WITH_ZARR]

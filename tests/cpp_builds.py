@@ -1,7 +1,7 @@
-"""Build C++ targets for tests, and install libraries.
+"""This module builds C++ targets for tests, and installs libraries.
 
-All builds use the folder in which `make install` has built the extension, so that most files are compiled only once.
-The processes of a test session build one after another, because a program cannot start while the linker writes it.
+All builds use the folder in which `make install` has built the extension. So most files are compiled only once. The
+processes of a test session build one after another. A program cannot start while another process links it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def succeed(*command: str, **environment: str) -> str:
 
 
 def build(targets: tuple[str, ...], options: dict[str, str], prefix: Path | None = None) -> Path:
-    """Build the targets with these variables of CMake. Return the folder that contains the built targets. If `prefix`
-    is given, also install a component at `prefix`. The component has the name of the first target.
+    """Build the targets with the given variables of CMake. Return the folder that contains the built targets. If
+    `prefix` is given, also install a component at `prefix`. The name of the component is the name of the first target.
 
-    CMake runs only if its cache does not have these variables. Entries of another MPI are first removed from the
-    cache."""
+    CMake runs only if the cache of CMake does not have the given variables. If the cache has entries of another MPI
+    implementation, they are removed first."""
     if shutil.which("cmake") is None:
         pytest.skip("there is no cmake")
     folder = EXTENSION
@@ -55,6 +55,6 @@ def build(targets: tuple[str, ...], options: dict[str, str], prefix: Path | None
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """Return the variables in the cache of CMake, or none if CMake has not run in this folder."""
+    """Return a dictionary with the variables in the cache of CMake. Return {} if CMake has not run in this folder."""
     cache = folder / "CMakeCache.txt"
     return dict(re.findall(r"^(\w+):\w+=(.*)$", cache.read_text(), flags=re.M)) if cache.exists() else {}

@@ -1,4 +1,4 @@
-"""Damaged passes and damaged actions, for tests of the proof that plans are legal."""
+"""This module makes damaged passes and damaged actions, for tests of the proof that plans are legal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def damage(rng: random.Random, one: Pass) -> Pass:
 
 
 def changed(rng: random.Random, action: Action) -> Action:
-    """Return a changed copy of an action: one number, or one edge of the area, differs by one or two."""
+    """Return a changed copy of an action. One number of the action, or one edge of its area, differs by one or two."""
     step = rng.choice([-2, -1, 1, 2])
     values = [(one.name, getattr(action, one.name)) for one in fields(action)]
     values = [(name, value) for name, value in values if isinstance(value, int | Rectangle)]

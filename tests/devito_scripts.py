@@ -1,4 +1,5 @@
-"""Functions for tests with Devito. They make grids, values and points, and compare Devito in memory with our oracle."""
+"""Functions for tests with Devito. The functions make grids, values and points, and compare results of Devito in memory
+with our oracle."""
 
 from __future__ import annotations
 
@@ -21,21 +22,22 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def make_grid(shape: tuple[int, ...], dtype: Any, spacing: float = 10.0) -> Any:
-    """Return a grid whose axes have different origins."""
+    """Return a grid of Devito whose axes have different origins."""
     extent = tuple(spacing * (n - 1) for n in shape)
     return dv.Grid(shape=shape, extent=extent, origin=tuple(5.0 * i for i in range(len(shape))), dtype=dtype)
 
 
 def fill(function: Any, low: float = 0.0, high: float = 1.0) -> None:
-    """Fill a function with random values. If the function depends on time, each time step has other values. The halo
-    stays zero.
+    """Fill a function with random values. If the function depends on time, the values differ between time steps. The
+    halo stays zero.
     """
     rng = np.random.default_rng(sum(map(ord, function.name)))
     function.data[:] = low + (high - low) * rng.random(function.data.shape)
 
 
 def ours(lowered: Lowered, steps: int) -> tuple[Arrays, Arrays]:
-    """Run our oracle from the values in Devito's functions. Return the fields without padding, and the traces."""
+    """Run our oracle, beginning with the values in Devito's functions. Return the fields without padding, and the
+    traces."""
     state = {}
     for name in lowered.state_names:
         given = lowered.initial(name)
@@ -72,7 +74,7 @@ def close(name: str, got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], dtyp
 
 
 def wavelet(name: str, grid: Any, steps: int, points: Sequence[Sequence[float]], **options: Any) -> Any:
-    """Return a source whose points have Ricker wavelets."""
+    """Return a source of Devito. Each point of the source has a Ricker wavelet."""
     source = dv.SparseTimeFunction(name=name, grid=grid, npoint=len(points), nt=steps + 3, **options)
     source.coordinates.data[:] = points
     argument = (np.pi * 0.08 * (np.arange(steps + 3) - 9.0)) ** 2

@@ -1,5 +1,5 @@
-"""Run plans on files as a simulation does. The functions write and read the state without the engine, so that tests
-find mistakes of the engine."""
+"""This module runs plans on files in the same way as a simulation. The functions of this module write and read the
+state without the engine, so that tests find mistakes of the engine."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def random_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed
 
 
 class FileRun:
-    """A plan that runs on files in a folder. `passes` is the number of passes that have run. The engine only runs
-    passes. All other work uses NumPy and ordinary reads and writes. The seals of an array have another seed in each
-    pass."""
+    """Runs a plan on files in a folder. `passes` is the number of passes that have run. The engine only runs passes.
+    Everything except the passes uses NumPy and ordinary reads and writes. In each pass, the seals of an array have a
+    different seed."""
 
     def __init__(
         self, folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells],
@@ -80,8 +80,8 @@ class FileRun:
         self, threads: int, backend: str, signals: Mapping[str, Sequence[float]] | None = None, isa: str = "auto",
         checksum: bool = True, links: Links = NO_LINKS,
     ) -> Engine:  # fmt: skip
-        """Return the engine that runs the passes. The memory for snapshots is small, so that each buffer is used
-        several times.
+        """Return the engine that runs the passes. The engine has little memory for snapshots, so that each buffer is
+        used several times.
         """
         plan = replace(self.plan, acquisition=AcquisitionMemory(Staging(slots=2, slot_bytes=8192)))
         plan = replace(plan, predicted=replace(plan.predicted, memory_bytes=plan.memory_bytes))
@@ -114,8 +114,8 @@ class FileRun:
 
     @property
     def seeds(self) -> Seeds:
-        """The seeds of the seals in the next pass. All seeds of a pass are different. A pass reads the targets of the
-        previous pass, so its `sources` are the `targets` of the previous pass."""
+        """The seeds for the seals of the next pass. All seeds that a pass uses are different. A pass reads the arrays
+        that the previous pass has written, so its `sources` are the `targets` of the previous pass."""
 
         def of(writing: int) -> tuple[int, ...]:
             return tuple(2**32 - 1 - 1000 * writing - place for place in range(len(self.names)))
@@ -153,15 +153,15 @@ def execute_fields(
 
 @contextmanager
 def storage_with(faults: Mapping[str, float]) -> Iterator[None]:
-    """Simulate these faults in each store that is opened inside this context."""
+    """Simulate `faults` in each store that is opened inside this context."""
     with patch.object(_core, "Store", partial(_core.Store, faults=dict(faults))):
         yield
 
 
 @contextmanager
 def machine(topology: str) -> Iterator[None]:
-    """Simulate a machine for each executor that is made inside this context. `topology` describes the machine in the
-    notation of hwloc. An empty text means the real machine.
+    """For each executor that is made inside this context, hwloc simulates a machine. `topology` describes the machine
+    in the notation of hwloc. An empty text means the real machine.
     """
     make_executor = _core.make_executor
 
@@ -182,7 +182,7 @@ def make_files(folder: Path, name: str, layout: PlaneLayout) -> list[Path]:
 
 
 def put(layout: PlaneLayout, files: list[Path], grid: Cells, seed: int = 0) -> None:
-    """Write the planes of a grid as records, without the engine. Padding is zero."""
+    """Write the planes of a grid to a file as records, without the engine. Padding is zero."""
     for z, plane in enumerate(grid):
         padded = np.zeros((layout.shape[1], layout.pitch_cells), layout.dtype)
         padded[:, : layout.shape[2]] = plane
@@ -195,7 +195,7 @@ def put(layout: PlaneLayout, files: list[Path], grid: Cells, seed: int = 0) -> N
 
 
 def tail_of(plane: bytes, z: int, seed: int) -> bytes:
-    """Return the bytes that follow a plane in its record: the checksum and the seal."""
+    """Return the checksum and the seal, the bytes that follow a plane in its record."""
     crc = _core.crc32c(plane)
     return struct.pack("<II", crc, _core.crc32c(struct.pack("<QI", z, crc), seed))
 

@@ -1,4 +1,4 @@
-// Python bindings of aggregation. A function releases the GIL if it may wait for other ranks or for storage.
+// Python bindings of aggregation. Each function that may wait for other ranks or for storage releases the GIL.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
@@ -53,8 +53,8 @@ std::vector<Value> to_vector(const Array<Value> &array) {
   return {array.data(), array.data() + array.size()};
 }
 
-// Returns a function that reads distances from the rows of a Python object. The Python object must outlive the
-// function. The function holds the GIL while it reads a row.
+// Returns a function that reads rows of distances from a Python object. The Python object must exist as long as the
+// returned function is used. The returned function holds the GIL while it reads a row of distances.
 Distances to_distances(nb::handle python) {
   return [python](std::size_t node, std::span<double> row) {
     const nb::gil_scoped_acquire hold;
@@ -68,8 +68,8 @@ Distances to_distances(nb::handle python) {
 
 // --- plans and files -------------------------------------------------------------------------------------------------
 
-// A plan of the C++ core, as Python sees it. If the program does not use MPI, this object also owns a transport with
-// one rank.
+// A plan of the C++ core, in a form that Python can use. In a program without MPI, this object also owns a transport
+// with one rank.
 struct BoundPlan {
   std::unique_ptr<ThreadRanks> alone;
   std::string library;
@@ -78,7 +78,7 @@ struct BoundPlan {
   const PlanSummary &summary() const { return placed->plan().summary(); }
 };
 
-// An operation and its memory. The destructor destroys the operation before the memory.
+// An operation and its memory. The destructor destroys the operation first, because the operation uses the memory.
 class BoundRequest {
  public:
   BoundRequest(std::list<Buffer> memory, Operation operation)
@@ -99,8 +99,8 @@ class BoundRequest {
   Operation operation_;
 };
 
-// Converts data about the machine from Python to MachineSources. The Python object must exist until the plan is made,
-// because the core reads distances from this object while it makes the plan.
+// Converts Python's description of the machine to MachineSources. The Python object must exist until the plan is made,
+// because the core reads distances from the object until then.
 MachineSources to_sources(nb::handle python) {
   MachineSources sources;
   sources.node_text = get<std::string>(python, "node_text");
@@ -113,8 +113,8 @@ MachineSources to_sources(nb::handle python) {
   return sources;
 }
 
-// All ranks must call this function. Makes a plan. Calls the Python function `find_machine` once. Its argument has the
-// settings that all ranks have agreed on.
+// All ranks must call this function. Makes a plan. Calls the Python function `find_machine` once. The argument of
+// `find_machine` has the settings that all ranks have agreed on.
 std::unique_ptr<BoundPlan> make_plan(std::uintptr_t transport, Variables variables, Texts arguments, Texts hints,
                                      Texts environment, std::string problem, nb::handle find_machine) {
   auto made = std::make_unique<BoundPlan>();
@@ -179,7 +179,7 @@ std::list<Buffer> to_memory(nb::handle arrays, bool writable) {
   return memory;
 }
 
-// Calls act(spans), and releases the GIL during this call.
+// Releases the GIL and calls act(spans).
 template <typename Byte, typename Act>
 auto with_spans(const std::list<Buffer> &memory, Act &&act) {
   std::vector<std::span<Byte>> spans;
@@ -188,7 +188,7 @@ auto with_spans(const std::list<Buffer> &memory, Act &&act) {
   return act(spans);
 }
 
-// Calls File::begin_write() or File::begin_read(). The type `Byte` is const for a write.
+// Calls File::begin_write() or File::begin_read(). For a write, the type `Byte` is const.
 template <auto Begin, typename Byte>
 std::unique_ptr<BoundRequest> begin(BoundFile &file, nb::handle arrays, std::uint64_t base,
                                     const std::string &problem) {
@@ -198,15 +198,15 @@ std::unique_ptr<BoundRequest> begin(BoundFile &file, nb::handle arrays, std::uin
   return std::make_unique<BoundRequest>(std::move(memory), std::move(operation));
 }
 
-// Calls File::write() or File::read(). The type `Byte` is const for a write.
+// Calls File::write() or File::read(). For a write, the type `Byte` is const.
 template <auto Move, typename Byte>
 Timing move(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::string &problem) {
   return with_spans<Byte>(to_memory(arrays, !std::is_const_v<Byte>),
                           [&](const auto &spans) { return (file.value.*Move)(spans, base, problem); });
 }
 
-// Writes or reads the bytes of a rank without aggregation: one system call for each contiguous run of bytes. The
-// benchmark compares aggregation with these calls.
+// Writes or reads the bytes of a rank without aggregation, with one system call for each contiguous run of bytes. The
+// benchmark compares aggregation with this class.
 class PlainRuns {
  public:
   PlainRuns(const std::string &path, Variables variables, bool writable)
@@ -374,8 +374,8 @@ Target to_target(nb::handle python) {
           get<bool>(python, "is_shared")};
 }
 
-// Converts the description of a machine, which Python code has already checked. The result reads distances from
-// `python`, so `python` must outlive the result.
+// Converts a description of a machine. Python code has already checked the description. The returned machine reads
+// distances from `python`, so `python` must exist longer than this machine.
 Machine to_machine(nb::handle python) {
   Machine machine;
   machine.node_of_rank = to_vector(get<Array<std::uint32_t>>(python, "node_of_rank"));
@@ -402,7 +402,7 @@ std::vector<Tally> to_tallies(nb::handle python) {
   return tallies;
 }
 
-// Calls act(machine, tallies), and releases the GIL during this call.
+// Releases the GIL and calls act(machine, tallies).
 template <typename Act>
 Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &options, const Act &act) {
   Placed placed{to_machine(machine), options, {}};
@@ -411,8 +411,8 @@ Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &
     const nb::gil_scoped_release release;
     placed.placement = act(placed.machine, list);
   }
-  // The function `distances` uses a Python object. Later this object may no longer exist, so later code must not call
-  // the function.
+  // The function `distances` reads a Python object. This object may be destroyed later, so later code must not call
+  // `distances`.
   placed.machine.distances = nullptr;
   return placed;
 }
@@ -447,7 +447,7 @@ nb::object to_python(const SettingValue &value) {
       value);
 }
 
-// Returns one tuple for each setting. A tuple has these texts: argument, field, hint, ROMIO's hint, environment
+// Returns one tuple for each setting. Each tuple has these texts: argument, field, hint, ROMIO's hint, environment
 // variable, description of the default, and meaning.
 nb::list setting_rows() {
   nb::list rows;
@@ -544,9 +544,9 @@ void bind_settings(nb::module_ &module) {
   module.def("setting_rows", &setting_rows);
 }
 
-// Parses the text that describes a node. Returns two values: a list of tiers, and a pair with the latency and the write
+// Parses a text that describes a node. Returns two values: a list of tiers, and a pair with the latency and the write
 // rate of the target. Each tier is a tuple: name, latency, rate of filling, rate of emptying, persistence, holds_files,
-// room and origin. If the text has no target, the second value is None.
+// room and origin. The second value is None if the text describes no target.
 nb::tuple parse_node_of(const std::string &text, const std::string &file) {
   const NodeDescription node = parse_node(text, file);
   nb::list tiers;

@@ -1,4 +1,5 @@
-"""The program of tests of aggregation under mpirun. Each rank runs `aggregate_ranks.py WHAT FOLDER [SEED]`."""
+"""The program that tests of aggregation run under mpirun. The command of each rank is `aggregate_ranks.py WHAT FOLDER
+[SEED]`."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ GIB = 2**30
 
 
 def say_if_alike(error: OutcropError) -> None:
-    """Check that all ranks have got the same error. Rank 0 prints the error."""
+    """Check that all ranks have the same error. Rank 0 prints the error."""
     texts = set(WORLD.allgather(f"{type(error).__name__}: {error}"))
     assert len(texts) == 1, texts
     if RANK == 0:
@@ -32,7 +33,7 @@ def say_if_alike(error: OutcropError) -> None:
 
 
 def patterns(folder: Path, seed: int) -> None:
-    """Write random patterns in several steps and read them back. One step begins at 5 GiB. Rank 0 compares the file
+    """Write random patterns in several steps, and read them back. One step begins at 5 GiB. Rank 0 compares the file
     with the patterns.
     """
     variables = pattern(seed, SIZE)
@@ -72,7 +73,7 @@ def patterns(folder: Path, seed: int) -> None:
 
 
 def overlap(folder: Path) -> None:
-    """Declare a byte that belongs to two ranks. All ranks must get the same error."""
+    """Declare the same byte on two ranks. Check that all ranks get the same error."""
     begin = 100 * RANK if RANK < SIZE - 1 else 100 * RANK - 30
     try:
         agg.declare(WORLD, [agg.contiguous(begin, 100)], target=folder)
@@ -81,8 +82,8 @@ def overlap(folder: Path) -> None:
 
 
 def wrong_extents(folder: Path) -> None:
-    """Give wrong arguments to three calls, on one rank or on all ranks. Then check that a call with correct arguments
-    works.
+    """Give wrong arguments in three calls. The arguments are wrong on one rank or on all ranks. Then check that a call
+    with right arguments works.
     """
     for extents, settings in (
         ({"u": 5 if RANK == SIZE - 1 else agg.contiguous(0, 0)}, {}),
@@ -98,7 +99,7 @@ def wrong_extents(folder: Path) -> None:
 
 
 def wrong_arrays(folder: Path) -> None:
-    """Give one rank an array that is too short. Check that no rank writes, that all ranks get the error, and that
+    """Give one rank an array that is too short. Check that no rank writes, that all ranks get the same error, and that
     the next step works.
     """
     plan = agg.declare(WORLD, {"u": agg.contiguous(800 * RANK, 800)}, target=folder)
@@ -115,7 +116,8 @@ def wrong_arrays(folder: Path) -> None:
 
 
 def full(folder: Path) -> None:
-    """Set a limit on file sizes, and write a file that is larger. All ranks must get the same error."""
+    """Set a limit for the size of files, and write a file that is larger than this limit. Check that all ranks get the
+    same error."""
     nbytes = 1 << 18
     plan = agg.declare(WORLD, [agg.contiguous(nbytes * RANK, nbytes)], target=folder, buffer=65536, count=1)
     limit = nbytes * SIZE // 2
@@ -129,7 +131,7 @@ def full(folder: Path) -> None:
 
 
 def own_error(folder: Path) -> None:
-    """Let one rank raise an error between two steps, while the other ranks begin the next step."""
+    """Let one rank raise an error between two steps. At this time, the other ranks begin the next step."""
     plan = agg.declare(WORLD, [agg.contiguous(RANK << 16, 1 << 16)], target=folder)
     values = np.ones(1 << 16, np.uint8)
     try:
@@ -140,14 +142,14 @@ def own_error(folder: Path) -> None:
             file.write([values])
     except ValueError as error:
         print(f"left by {error!r}", flush=True)
-        # After the exception, mpi4py ends all ranks. The launcher may then lose output that it has not read yet. So
-        # wait some time before the exception is raised again.
+        # After the exception, mpi4py ends all ranks. Then the launcher may lose output that it has not read yet.
+        # Therefore wait some time before the exception is raised again.
         time.sleep(SECONDS_TO_BE_HEARD)
         raise
 
 
 def missing(folder: Path) -> None:
-    """Open a file that does not exist. All ranks must get the same error."""
+    """Try to open a file that does not exist. Check that all ranks get the same error."""
     plan = agg.declare(WORLD, [agg.contiguous(RANK, 1)], target=folder)
     try:
         agg.open(folder / "nowhere", plan)
@@ -156,7 +158,7 @@ def missing(folder: Path) -> None:
 
 
 def hints(folder: Path) -> None:
-    """Check that MPI info hints and the environment change the plan, and that several ranks become aggregators."""
+    """Check that MPI info hints and the environment affect the plan, and that several ranks become aggregators."""
     info = MPI.Info.Create()
     info.Set("cb_nodes", str(min(2, SIZE)))
     os.environ["OUTCROP_AGG_BUFFER"] = "128KiB"
@@ -171,7 +173,7 @@ def hints(folder: Path) -> None:
 
 
 def on_nodes_of(ranks: int) -> None:
-    """Simulate several nodes: treat each group of `ranks` ranks as one node."""
+    """Simulate several nodes. Each group of `ranks` ranks counts as one node."""
     make = Ranks.__init__
 
     def make_apart(self: Ranks, communicator: object) -> None:
@@ -184,11 +186,11 @@ def on_nodes_of(ranks: int) -> None:
 
 
 def killed(folder: Path, whom: str) -> None:
-    """Write one step, and kill a rank during the next step. Each other rank gets an error, and writes this error to a
-    file.
+    """Write one step. Kill a rank during the next step. Each other rank gets an error, and writes the text of this
+    error to a file.
     """
-    # MPICH's mpirun sends SIGUSR1 to all ranks after a rank was killed. By default, a process ends when it gets this
-    # signal.
+    # When a rank was killed, mpirun of MPICH sends SIGUSR1 to all ranks. By default, a process ends when it gets
+    # SIGUSR1.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
@@ -210,8 +212,8 @@ def killed(folder: Path, whom: str) -> None:
 
 
 def killed_in(folder: Path, call: str) -> None:
-    """Kill the last rank in one of the calls `declare`, `create` and `open`. Each other rank gets an error, and writes
-    this error to a file.
+    """Kill the last rank in one of the calls `declare`, `create` or `open`. Each other rank gets an error, and writes
+    the text of this error to a file.
     """
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     victim = SIZE - 1
@@ -230,15 +232,15 @@ def killed_in(folder: Path, call: str) -> None:
             agg.open(folder / "file", plan)
     except CommunicationError as error:
         (folder / f"told-{RANK}").write_text(f"{victim} {error}")
-    # When one rank ends, mpirun can end the other ranks. So wait until all other ranks have written their error.
+    # When one rank ends, mpirun can end the other ranks. Therefore wait until all other ranks have written their error.
     while len(list(folder.glob("told-*"))) < SIZE - 1:
         time.sleep(0.05)
     os._exit(3)  # MPI_Finalize does not work after a rank has been killed
 
 
 def stuck(folder: Path, whom: str, how: str) -> None:
-    """Stop one rank or let it sleep, so that its process stays alive. Each other rank gets an error, writes this error
-    to a file, and then ends.
+    """Stop one rank, or let one rank sleep. The process of this rank stays alive. Each other rank gets an error, writes
+    the text of this error to a file, and then ends.
     """
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
@@ -257,7 +259,7 @@ def stuck(folder: Path, whom: str, how: str) -> None:
             file.write([values], base=step * plan.end)
     except CommunicationError as error:
         (folder / f"told-{RANK}").write_text(str(error))
-    # When one rank ends, mpirun ends the other ranks. So wait until all other ranks have written their error.
+    # When one rank ends, mpirun ends the other ranks. Therefore wait until all other ranks have written their error.
     while len(list(folder.glob("told-*"))) < SIZE - 1:
         time.sleep(0.05)
     os._exit(3)  # MPI_Finalize does not work while a rank is stopped

@@ -1,3 +1,3 @@
-"""Give the tests of aggregation the same Hypothesis profiles as all other tests."""
+"""Give the tests of aggregation the same profiles of Hypothesis as all other tests."""
 
 import profiles  # noqa: F401

@@ -1,8 +1,9 @@
-"""Random patterns of access for tests of aggregation. For each byte of memory, a pattern gives its place in the file.
+"""Random patterns of access for tests of aggregation. For each byte of memory, a pattern gives the place of the byte in
+the file.
 
-Ranks with the same seed make the same pattern. Each byte of the file belongs to at most one rank. A pattern has a list
-of variables for each rank. There are three kinds of variables: contiguous ranges of bytes in any order, one block in
-each record, or a part of an array with three axes. Some ranks have variables without bytes.
+Ranks that use the same seed make the same pattern. Each byte of the file belongs to at most one rank. A pattern has a
+list of variables for each rank. There are three kinds of variables. A variable can be contiguous ranges of bytes in any
+order, one block in each record, or a part of an array with three axes. Some ranks have variables without bytes.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ import outcrop.aggregate as agg
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of one rank. Byte i of the variable in memory is byte `places[i]` of the file."""
+    """A variable of one rank. Byte i of the variable in memory is the byte at the offset `places[i]` of the file."""
 
     extents: list[agg.Extent]
     places: NDArray[np.int64]
 
     def values(self, seed: int, rank: int, number: int) -> NDArray[np.uint8]:
-        """Return the bytes that the rank writes. Different variables have different bytes."""
+        """Return the bytes that the rank writes for one variable. Different variables have different bytes."""
         random = np.random.default_rng([seed, rank, number])
         return random.integers(1, 256, len(self.places), dtype=np.uint8)
 
 
 def runs(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[list[Variable]], int]:
-    """Make contiguous ranges of bytes with random lengths, and with holes between some of them.
+    """Make contiguous ranges of bytes. The lengths are random, and there are holes between some ranges.
 
-    Each range belongs to a random rank, and the ranges of a rank have a random order.
+    Each range belongs to a random rank. The ranges of a rank are in random order.
     """
     edges = offset + np.cumsum(random.integers(1, 3000, 12 * ranks))
     owners = random.integers(-1, ranks, len(edges) - 1)  # -1: a hole
@@ -62,7 +63,8 @@ def records(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[
 
 
 def blocks(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[list[Variable]], int]:
-    """Cut an array with three axes along two of them. Each part becomes a variable of a random rank."""
+    """Cut an array with three axes along two of its axes. Each part of the array becomes a variable of a random
+    rank."""
     shape = tuple(int(size) for size in random.integers(2, 20, 3))
     item = int(random.choice([1, 2, 4, 8]))
     index = offset + np.arange(np.prod(shape) * item).reshape(*shape, item)
@@ -78,7 +80,7 @@ def blocks(random: np.random.Generator, ranks: int, offset: int) -> tuple[list[l
 
 
 def pattern(seed: int, ranks: int) -> list[list[Variable]]:
-    """Return a random pattern: a list of variables for each rank."""
+    """Return a random pattern, which is a list of variables for each rank."""
     random = np.random.default_rng(seed)
     of_rank: list[list[Variable]] = [[] for _ in range(ranks)]
     offset = int(random.integers(0, 5000))
@@ -90,7 +92,8 @@ def pattern(seed: int, ranks: int) -> list[list[Variable]]:
 
 
 def expected(variables: list[list[Variable]], seed: int) -> NDArray[np.uint8]:
-    """Return the bytes of the file after one step. The result ends with the last written byte. Holes are zeros."""
+    """Return the bytes of the file after one step has been written. The result ends with the last byte that was
+    written. Holes are zeros."""
     places = [one.places for mine in variables for one in mine]
     whole = np.zeros(max((int(each.max()) + 1 for each in places if len(each)), default=0), np.uint8)
     for rank, mine in enumerate(variables):

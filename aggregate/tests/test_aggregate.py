@@ -1,5 +1,5 @@
-"""These tests use aggregation from Python in one process. They check the bytes of files, the errors for unsuitable
-arrays, the settings, and the texts of explain().
+"""These tests use aggregation from Python, with one process as the only rank. The tests check the bytes of files, the
+errors for unsuitable arrays, the settings, and the texts of explain().
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ GIB = 2**30
 
 @pytest.mark.parametrize("seed", range(12))
 def test_files_are_what_numpy_would_write(tmp_path: Path, seed: int) -> None:
-    """Check that contiguous ranges, records and subarrays are written correctly with small buffers, at several bases. A
-    read into other arrays must return the same values.
+    """Check that contiguous ranges, records and subarrays are written correctly. The buffers are small, and there are
+    several bases. A read into new arrays must return the written values.
     """
     mine = pattern(seed, 1)[0]
     plan = agg.declare(None, [one.extents for one in mine], target=tmp_path, buffer=4096, buffers=2 + seed % 3)
@@ -39,15 +39,15 @@ def test_files_are_what_numpy_would_write(tmp_path: Path, seed: int) -> None:
 
 
 def one_array(tmp_path: Path, **settings: Any) -> tuple[agg.Plan, np.ndarray]:
-    """Return a plan with one variable named u, and values for this variable."""
+    """Return a plan with one variable, which has the name u. Also return values for this variable."""
     values = np.random.default_rng(1).random((6, 50))
     plan = agg.declare(None, {"u": agg.subarray((6, 50), (6, 50), (0, 0), "float64")}, target=tmp_path, **settings)
     return plan, values
 
 
 def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
-    """Check that a program may begin more requests than can be active at the same time. Each request must keep its
-    array, because the caller keeps no reference to this array.
+    """Check that a program may begin more requests than can be active at one time. Each request must keep its array,
+    because the test keeps no reference to the array.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -65,8 +65,8 @@ def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
 
 
 def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
-    """Check a request whose last reference the program deletes before the request has ended. The program also deletes
-    the last reference to the array. The library must keep the array until its bytes are written.
+    """Check that a request is completed even if the program deletes its last reference to the request. The program also
+    deletes the last reference to the array. The library must keep the array until the bytes of the array are written.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -75,7 +75,8 @@ def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
 
 
 def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
-    """Check that offsets beyond 4 GiB are right, both in an extent and in the base. The test writes a file with holes.
+    """Check that offsets beyond 4 GiB are right. Such offsets occur in an extent and in the base. The test writes a
+    file with holes.
     """
     values = np.arange(1000, dtype=np.uint16)
     plan = agg.declare(None, [agg.strided(5 * GIB + 3, 1000, 2, 5)], target=tmp_path)
@@ -90,7 +91,7 @@ def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
 
 
 def expected_records(values: np.ndarray) -> bytes:
-    """Return the bytes of a file in which 2 of every 5 bytes are data, and the other 3 bytes are a hole."""
+    """Return the bytes of a file in which each group of 5 bytes has 2 bytes of data and a hole of 3 bytes."""
     records = np.zeros((len(values), 5), np.uint8)
     records[:, :2] = values.view(np.uint8).reshape(-1, 2)
     return records.tobytes()[: 5 * (len(values) - 1) + 2]
@@ -114,8 +115,8 @@ READ_ONLY.flags.writeable = False
     ],
 )
 def test_wrong_arrays_are_named(tmp_path: Path, arrays: Any, line: str) -> None:
-    """Check that unsuitable arrays are refused. The error is one line with the name of the variable. Nothing is read,
-    and the file can still be used.
+    """Check that unsuitable arrays are refused. The error has one line, which names the variable. The refused call
+    reads nothing, and the file can still be used.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -145,7 +146,7 @@ def test_wrong_arrays_are_named(tmp_path: Path, arrays: Any, line: str) -> None:
     ],
 )
 def test_extents_that_cannot_be_are_refused(make: Any, line: str) -> None:
-    """Check that the error for an impossible extent names the invalid argument."""
+    """Check that the error for an invalid extent names the invalid argument."""
     with pytest.raises(InputError, match=line):
         make()
 
@@ -160,8 +161,8 @@ def test_extents_say_what_they_are() -> None:
 
 
 def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
-    """Check that the error for overlapping extents names a byte that two extents contain. A plan for reading can have
-    overlaps, but it cannot write.
+    """Check that the error for overlapping extents names a byte that both extents contain. A plan for reading can have
+    overlapping extents, but cannot write.
     """
     twice = [agg.contiguous(0, 100), agg.contiguous(99, 10)]
     with pytest.raises(InputError, match=r"overlap at byte 99 .* rank 0"):
@@ -177,7 +178,7 @@ def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that arguments override hints, and that hints override the environment. explain() must name the origin of a
+    """Check that arguments override hints, and that hints override the environment. explain() must name the source of a
     setting.
     """
     monkeypatch.setenv("OUTCROP_AGG_BUFFER", "64KiB")
@@ -207,7 +208,7 @@ def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], line: str) -> None:
-    """Check that an invalid setting raises an error of one line."""
+    """Check that each invalid setting raises an error with one line."""
     with pytest.raises(InputError, match=line):
         agg.declare(None, one(), target=tmp_path, **settings)
 
@@ -218,8 +219,8 @@ def one() -> list[agg.Extent]:
 
 
 def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
-    """Check the text of explain(). The text must give the rank, the tier and the predicted seconds. After a step, it
-    must also give the measured seconds.
+    """Check the text of explain(). The text must give the rank, the tier and the predicted time. After a step, the text
+    must also give the measured time.
     """
     nbytes = 2**22
     plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB", own_run_bytes=0)
@@ -245,8 +246,8 @@ def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
 
 
 def test_missing_files_and_closed_ones(tmp_path: Path) -> None:
-    """Check that missing files and closed files raise errors of this package. The error for a missing file names its
-    path.
+    """Check that missing files and closed files raise errors of this package. The error for a missing file must name
+    the path of the file.
     """
     plan, values = one_array(tmp_path)
     with pytest.raises(StorageError, match="nowhere"):
@@ -281,8 +282,8 @@ with agg.create("full", plan, way="buffered") as file:
 
 
 def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> None:
-    """Check the use of a file after its plan is closed. Without the plan, ranks cannot transfer bytes. So calls that
-    need the plan raise an error. It is no error to close a file again.
+    """Check calls for a file whose plan is closed. Ranks need the plan to transfer bytes. Therefore calls that need the
+    plan must raise an error. A second close() of a file is no error.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "closed", plan) as closed:
@@ -308,8 +309,8 @@ def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> No
 
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    """Check the error for a write beyond the system's limit on file sizes. The error is one line that names the rank,
-    the file and the offset. The file can still be used and closed.
+    """Check the error for a write beyond the limit that the system sets for the size of files. The error has one line,
+    which names the rank, the file and the offset. After the error, the file can still be used and closed.
     """
     done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, cwd=tmp_path, timeout=100)
     assert done.returncode == 0, done.stderr
@@ -326,7 +327,7 @@ def test_the_package_exports_it() -> None:
 
 
 def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
-    """Check that a read returns steps that are in the stage. After a flush, the steps are in the file."""
+    """Check that a read returns steps that are only in the stage. After a flush, the steps must be in the file."""
     plan, values = one_array(tmp_path)
     stage = tmp_path / "stage"
     stage.mkdir()
@@ -344,8 +345,8 @@ def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_left_by_an_exception_is_closed(tmp_path: Path) -> None:
-    """Check the case that an exception ends the `with` block of a file. The staged step must be copied to the file, and
-    the file must be closed.
+    """Check what happens when an exception ends the `with` block of a file. The staged step must be copied to the file,
+    and the file must be closed.
     """
     plan, values = one_array(tmp_path)
     (tmp_path / "stage").mkdir()
@@ -358,7 +359,8 @@ def test_a_file_that_is_left_by_an_exception_is_closed(tmp_path: Path) -> None:
 
 
 def test_plans_for_reading_are_made_by_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that a hint or an environment variable can make a plan for reading. A misspelt variable raises an error."""
+    """Check that a hint or an environment variable can make a plan that only reads. A misspelt variable raises an
+    error."""
     twice = [agg.contiguous(0, 100), agg.contiguous(99, 10)]
     assert agg.declare(None, twice, target=tmp_path, hints={"outcrop_agg_reads_only": "true"}).reads_only
     monkeypatch.setenv("OUTCROP_AGG_READS_ONLY", "true")
@@ -370,8 +372,8 @@ def test_plans_for_reading_are_made_by_settings_too(tmp_path: Path, monkeypatch:
 
 
 def test_files_of_nodes_are_merged(tmp_path: Path) -> None:
-    """Check two ways to merge the files of all nodes: the function merge() and the command `outcrop agg merge`. The
-    merged file must have every byte, and the command must print the number of bytes.
+    """Check two ways to merge node files: the function merge() and the command `outcrop agg merge`. The merged file
+    must have every byte, and the command must print the number of merged bytes.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan, node_files=True) as file:

@@ -1,5 +1,5 @@
-"""These tests call placement from Python. They check the published table of costs, the capacities of tiers, the choice
-of tiers, and the number of aggregators.
+"""These tests call placement from Python. The tests check the published table of costs, the capacities of tiers, the
+choice of tiers, and the number of aggregators.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ FAST = SharedMemory(1e-6, 10e9)
 
 
 def machine(room: tuple[int, int, int] = (16 * GB, 192 * GB, 128 * GB)) -> Machine:
-    """Return the machine of the published table: four ranks, each on its own node."""
+    """Return the machine of the published table. This machine has four ranks, each on its own node."""
     distances = np.array([[0, 4, 7, 5], [4, 0, 6, 3], [7, 6, 0, 6], [5, 3, 6, 0]], float)
     network = Network(latency_seconds=0.030, card_bytes_per_second=12.5 * GB)
     to_target = np.array([3.0, 2.0, 5.0, 2.0])
@@ -46,7 +46,7 @@ def machine(room: tuple[int, int, int] = (16 * GB, 192 * GB, 128 * GB)) -> Machi
 
 
 def test_published_table() -> None:
-    """Check that predictions equal the published table to three decimals, for every rank and tier."""
+    """Check that the predictions are equal to the published table to three decimals, for every rank and tier."""
     for rank in range(4):
         for tier in range(3):
             seconds = predict(machine(), BYTES, OPTIONS, [rank], [tier]).seconds
@@ -54,7 +54,7 @@ def test_published_table() -> None:
 
 
 def test_the_least_of_the_table_is_chosen() -> None:
-    """Check that rank 1 and the tier HBM are chosen, and that the parts of their cost add up to the predicted time."""
+    """Check that rank 1 and the tier HBM are chosen. The terms of their cost must add up to the predicted time."""
     placement = place(machine(), BYTES, 1, OPTIONS)
     (choice,) = placement.choices
     assert (choice.rank, TIERS[choice.tier].name, choice.bytes) == (1, "hbm", 85 * MB)
@@ -67,8 +67,8 @@ def test_the_least_of_the_table_is_chosen() -> None:
     [((256 * MB, GB, GB), "hbm"), ((255 * MB, GB, GB), "dram"), ((0, 0, GB), "nvr")],
 )
 def test_ladder_of_capacities(room: tuple[int, int, int], tier: str) -> None:
-    """Check that buffers go to DRAM if HBM has too little room, and to NVM if DRAM also has too little room. A note
-    names the tier that is used instead of HBM.
+    """Check that buffers go to DRAM if HBM has too little room, and to NVR if DRAM also has too little room. A note
+    must name the tier that is used instead of HBM.
     """
     placement = place(machine(room), BYTES, 1, OPTIONS)
     assert TIERS[placement.choices[0].tier].name == tier
@@ -76,8 +76,8 @@ def test_ladder_of_capacities(room: tuple[int, int, int], tier: str) -> None:
 
 
 def test_no_room_is_one_line() -> None:
-    """Check the error if no tier has enough memory for the buffers. The error names the memory that the buffers need
-    and a remedy, in one line.
+    """Check the error if no tier has enough room for the buffers. The error has one line, which gives the memory that
+    the buffers need, and a remedy.
     """
     with pytest.raises(InputError, match=r"buffers of 2 x 128 MiB .* room for 0 .* give smaller buffers"):
         place(machine((0, 0, 255 * MB)), BYTES, 1, OPTIONS)
@@ -94,8 +94,8 @@ def test_persistence_and_tier_are_filters() -> None:
 
 
 def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
-    """Check that a node with four network cards gets four aggregators. If the user gives the number of aggregators,
-    this number is used.
+    """Check that a node with four network cards has four aggregators. If the user gives a number of aggregators, the
+    placement must have this number.
     """
     ranks, domains = 32, 16
     tallies = Tallies.of(
@@ -116,9 +116,9 @@ def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
 
 
 def test_local_targets_and_shared_memory_change_the_prediction() -> None:
-    """Check that the predicted time is shorter if each node has its own device than if all nodes share a device. One
-    message from each node must also be faster than one message from each rank, unless the shared memory of the nodes is
-    slow.
+    """Check that the predicted time is shorter if each node has its own storage device than if all nodes share a
+    device. One message from each node must also be faster than one message from each rank. This does not hold if the
+    shared memory of the nodes is slow.
     """
     four = np.repeat(np.arange(4), 4)
     tallies = Tallies.of(np.zeros(16), np.arange(16), np.full(16, 4 * MB))
@@ -136,8 +136,8 @@ def test_local_targets_and_shared_memory_change_the_prediction() -> None:
 
 
 def test_distances_of_the_wrong_length_are_refused() -> None:
-    """Check that the core refuses distances that have fewer values than there are nodes. The core must not read beyond
-    these values.
+    """Check that the core refuses distances with too few values for the number of nodes. The core must not read beyond
+    the end of these distances.
     """
     wrong = Machine(np.arange(4), TableDistances(np.zeros((4, 3))), np.ones(4), TIERS, np.full((4, 3), GB))
     with pytest.raises(InputError, match="node 0 has distances to 3 nodes; there are 4"):
@@ -145,7 +145,7 @@ def test_distances_of_the_wrong_length_are_refused() -> None:
 
 
 def test_errors_of_distances_come_out() -> None:
-    """A provider of distances raises an exception. Check that the caller gets this exception."""
+    """Check that the caller gets the exception that a provider of distances raises."""
 
     class Broken:
         def row(self, node: int) -> np.ndarray:
@@ -156,8 +156,8 @@ def test_errors_of_distances_come_out() -> None:
 
 
 def test_settings_come_from_arguments_hints_and_environment() -> None:
-    """Check that the first source that has a setting determines its value, and that the origin of the setting names
-    this source.
+    """Check that the first source with a setting determines the value of the setting. The origin of the setting must
+    name this source.
     """
     settings = read_settings(
         {"tier": "hbm", "buffer": None},

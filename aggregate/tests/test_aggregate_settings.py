@@ -1,4 +1,5 @@
-"""These tests check that the arguments in Python, the C header and the manual agree with the table of settings."""
+"""These tests check that the table of settings agrees with the arguments in Python, with the C header and with the
+manual."""
 
 import inspect
 import subprocess
@@ -12,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_header_and_the_manual_are_written_from_the_table() -> None:
-    """Check the texts that `scripts/write_settings.py` writes from the table of settings. If this test fails, run the
-    script.
+    """Check the texts that `scripts/write_settings.py` writes from the table of settings. If this test fails, run
+    `scripts/write_settings.py`.
     """
     command = [sys.executable, str(ROOT / "scripts" / "write_settings.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -21,8 +22,8 @@ def test_the_header_and_the_manual_are_written_from_the_table() -> None:
 
 
 def test_every_setting_is_an_argument_of_python() -> None:
-    """Check that each setting is an argument of `declare`, or of both `create` and `open`. Docstrings must describe
-    each argument.
+    """Check that each setting is an argument of `declare`, or an argument of both `create` and `open`. Docstrings must
+    describe each argument.
     """
     names = {row[0] for row in _aggregate.setting_rows()}
     own = {"communicator", "extents", "hints"}

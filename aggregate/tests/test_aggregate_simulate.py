@@ -1,4 +1,4 @@
-"""These tests compare simulated patterns with lists of bytes, which contain the rank of each byte. They also check the
+"""These tests compare simulated patterns with lists that contain the rank of each byte. The tests also check the
 command `outcrop agg simulate` and its table.
 """
 
@@ -55,8 +55,8 @@ write_latency = 1e-4
 
 
 def owners_of_s3d(pattern: S3d) -> np.ndarray:
-    """Return the rank of each byte of the file. The function fills a grid in which each cell gets the number of its
-    rank.
+    """Return a list with the rank of each byte of the file. The function fills a grid of cells. Each cell gets the
+    number of the rank that owns the cell.
     """
     along, cells = pattern.ranks_along, pattern.cells
     grid = np.empty([a * c for a, c in zip(along, cells, strict=True)], np.int64)
@@ -66,13 +66,13 @@ def owners_of_s3d(pattern: S3d) -> np.ndarray:
 
 
 def owners_of_hacc(pattern: Hacc) -> np.ndarray:
-    """Return the rank of each byte of a file of particles."""
+    """Return a list with the rank of each byte in a file of particles."""
     ranks = np.arange(pattern.ranks)
     return np.concatenate([np.repeat(ranks, pattern.particles * size) for size in pattern.parts])
 
 
 def check(pattern: Pattern, owners: np.ndarray, domains: int) -> None:
-    """Check that the domains cover the file, and that each domain has the right number of bytes from each rank."""
+    """Check that the domains cover the file. Each domain must have the right number of bytes from each rank."""
     assert pattern.file_bytes == len(owners)
     tallies, count = tally(pattern, domains)
     size = -(-len(owners) // domains)
@@ -93,7 +93,7 @@ def check(pattern: Pattern, owners: np.ndarray, domains: int) -> None:
 def test_s3d_is_what_a_grid_is(
     along: tuple[int, int, int], cells: tuple[int, int, int], components: int, domains: int
 ) -> None:
-    """Fill a grid rank by rank. Check that the tallies of S3D equal the tallies of this grid, for any number of
+    """Fill a grid rank by rank. Check that the tallies of S3D are equal to the tallies of this grid, for any number of
     domains.
     """
     pattern = S3d(along, cells, components)
@@ -102,7 +102,7 @@ def test_s3d_is_what_a_grid_is(
 
 @given(ranks=st.integers(1, 6), particles=st.integers(1, 9), is_aos=st.booleans(), domains=st.integers(1, 20))
 def test_hacc_is_what_lists_of_particles_are(ranks: int, particles: int, is_aos: bool, domains: int) -> None:
-    """Check the tallies of HACC for both layouts. Each particle has 38 bytes."""
+    """Check the tallies of HACC for the array of structures and the structure of arrays. Each particle has 38 bytes."""
     sizes = tuple(HACC_BYTES.values())
     assert sum(sizes) == 38
     pattern = Hacc(ranks, particles, (38,) if is_aos else sizes)
@@ -110,7 +110,8 @@ def test_hacc_is_what_lists_of_particles_are(ranks: int, particles: int, is_aos:
 
 
 def test_workloads_have_the_size_that_is_asked_for() -> None:
-    """Check that a pattern has the requested number of ranks, and about the requested number of bytes for each rank."""
+    """Check that a pattern has the requested number of ranks. Each rank must have about the requested number of
+    bytes."""
     for name in ("s3d", "hacc"):
         for pattern in make_patterns(name, 24, 1 << 20):
             assert pattern.ranks == 24
@@ -121,8 +122,8 @@ def test_workloads_have_the_size_that_is_asked_for() -> None:
 
 
 def test_large_domains_begin_at_whole_mebibytes() -> None:
-    """Check that large domains begin at multiples of 1 MiB. Stripes of file systems also begin there. So no two
-    aggregators write to the same stripe.
+    """Check that large domains begin at multiples of 1 MiB. The stripes of file systems also begin at such multiples,
+    so no two aggregators write to the same stripe.
     """
     (pattern,) = make_patterns("s3d", 64)
     tallies, count = tally(pattern, 8)
@@ -131,8 +132,8 @@ def test_large_domains_begin_at_whole_mebibytes() -> None:
 
 
 def test_round_robin_goes_from_node_to_node() -> None:
-    """Check that round robin takes the first rank of each node, then the second rank of each node. Here nodes have
-    different numbers of ranks, in an arbitrary order.
+    """Check that round robin first takes the first rank of each node, and then the second rank of each node. In this
+    test, nodes have different numbers of ranks, in an arbitrary order.
     """
     assert round_robin(np.array([0, 0, 1, 1], np.uint32), 3).tolist() == [0, 2, 1]
     assert round_robin(np.array([1, 0, 1, 0, 1], np.uint32), 5).tolist() == [1, 0, 3, 2, 4]
@@ -145,7 +146,7 @@ def scenario(topology: str, nodes: int, ranks_per_node: int, **changes: object) 
 
 
 def declared(text: str) -> NodeTiers:
-    """Return the tiers that a file with this text describes."""
+    """Return the tiers that a file with the content `text` describes."""
     import tempfile
 
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
@@ -155,8 +156,9 @@ def declared(text: str) -> NodeTiers:
 
 
 def test_the_chosen_placement_is_never_later_than_round_robin_of_as_many() -> None:
-    """Check the chosen placement for several topologies and workloads. Its sum of costs must not be higher than with
-    round robin, and it must be faster than ROMIO's placement. Each placement must collect the bytes of all ranks.
+    """Check the chosen placement for several topologies and workloads. The sum of costs of the chosen placement must
+    not be higher than with round robin. The chosen placement must be faster than ROMIO's placement. Each placement must
+    collect the bytes of all ranks.
     """
     for topology in ("torus", "dragonfly:2x4", "fat-tree:4x4"):
         on = scenario(topology, 32, 8)
@@ -175,13 +177,14 @@ def test_the_chosen_placement_is_never_later_than_round_robin_of_as_many() -> No
 
 
 def test_a_number_that_is_asked_for_is_kept() -> None:
-    """Check that a given number of aggregators is used, even if another number gives a shorter time."""
+    """Check that the simulation uses a given number of aggregators, even if another number gives a shorter time."""
     (simulated,) = simulate(scenario("torus", 8, 4, aggregators=5), make_patterns("s3d", 32))
     assert len(simulated.rows[0].placement.choices) == 5
 
 
 def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that the result has a note if a larger number of aggregators may be faster but was not tried."""
+    """Check that the result has a note if the simulation has not tried larger numbers of aggregators, which may be
+    faster."""
     on, patterns = scenario("torus", 8, 4), make_patterns("hacc-aos", 32)
     assert next(simulate(on, patterns)).note == ""
     monkeypatch.setattr("outcrop.aggregate.simulate.MAX_COSTS", 16)
@@ -222,13 +225,13 @@ def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.Monke
     ],
 )
 def test_wrong_tiers_are_refused(text: str, message: str) -> None:
-    """Check that the error for a wrong description of tiers names the key and the mistake."""
+    """Check that the error for an invalid description of tiers names the key and the mistake."""
     with pytest.raises(InputError, match=message):
         parse_node_tiers(text, "tiers.toml")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Check that the command prints a table and writes JSON with the same figures."""
+    """Check that the command prints a table, and writes the same figures as JSON."""
     tiers, out = tmp_path / "tiers.toml", tmp_path / "out.json"
     tiers.write_text(TIERS)
     arguments = ["agg", "simulate", "--topology", "dragonfly:4x4", "--nodes", "64", "--ranks-per-node", "4"]
@@ -273,7 +276,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_bad_input_is_one_line(
     changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Check that wrong input gives exit code 2 and an error of one line."""
+    """Check that wrong input gives exit code 2 and an error with one line."""
     tiers = tmp_path / "tiers.toml"
     tiers.write_text(TIERS)
     options = {"--topology": "torus", "--nodes": "4", "--ranks-per-node": "2", "--workload": "s3d",
@@ -287,8 +290,8 @@ def test_bad_input_is_one_line(
 def test_the_environment_holds_in_simulations_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check that environment variables are used if no option is given. A wrong variable raises an error before anything
-    is printed.
+    """Check that the command uses environment variables if no option is given. A wrong environment variable must raise
+    an error before the command prints anything.
     """
     tiers = tmp_path / "tiers.toml"
     tiers.write_text(TIERS)
@@ -312,7 +315,7 @@ def test_the_environment_holds_in_simulations_too(
 
 
 def test_as_many_ranks_as_a_large_machine_has() -> None:
-    """Check a placement on a simulated machine with 16,384 ranks. No rank may be the aggregator of two domains."""
+    """Check a placement on a simulated machine with 16,384 ranks. No rank may become the aggregator of two domains."""
     on = scenario("dragonfly", 512, 32)
     (simulated,) = simulate(on, make_patterns("s3d", on.ranks))
     chosen = simulated.rows[0].placement

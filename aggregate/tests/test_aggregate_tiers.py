@@ -24,12 +24,13 @@ NO_NUMA = "[unusable]" in _aggregate.text_of_this_node(
 
 
 def table(name: str, kind: str, rate: float, capacity: str, place: str = "") -> str:
-    """Return the table that describes one tier in a machine file."""
+    """Return the text of a table that describes one tier in a machine file."""
     return f'[{name}]\nkind = "{kind}"\ncapacity = "{capacity}"\nread = {rate}\nwrite = {rate}\n{place}\n'
 
 
 def machine_file(folder: Path, *tables: str, target: float = 1e9, kind: str = "disk") -> Path:
-    """Write a machine file with these tables and a target with the bandwidth `target`. Return the path of the file."""
+    """Write a machine file with the given tables, and with a target whose bandwidth is `target`. Return the path of the
+    file."""
     place = f'[target]\nkind = "{kind}"\nread = {target}\nwrite = {target}\n'
     path = folder / "machine"
     path.write_text("\n".join([*tables, place]))
@@ -44,7 +45,7 @@ def plan_of(folder: Path, machine: Path, nbytes: int = 300_000, **settings: Any)
 
 
 def written(plan: agg.Plan, values: np.ndarray, path: Path, **options: Any) -> agg.File:
-    """Write one step to a file, and check the content of the file. Return the closed file."""
+    """Write one step to a file, and check the bytes of the file. Return the closed file."""
     with agg.create(path, plan, **options) as file:
         file.write([values])
     assert np.array_equal(np.fromfile(path, np.uint8), values)
@@ -75,7 +76,7 @@ def test_buffers_are_where_the_ladder_of_capacities_ends(tmp_path: Path, hbm: st
 
 
 def test_own_runs_have_their_buffers_on_the_tier_asked_for(tmp_path: Path) -> None:
-    """Check that the user can choose the tier of buffers even if every rank performs its own I/O."""
+    """Check that the user can choose the tier of the buffers even if each rank performs its own I/O."""
     tables = [table("dram", "dram", 90e9, "1GiB"), table("nvm", "nvm", 2e9, "1GiB", f'directory = "{tmp_path}"')]
     machine = machine_file(tmp_path, *tables)
     plan, values = plan_of(tmp_path, machine, tier="nvm", own_run_bytes=4096)
@@ -86,8 +87,8 @@ def test_own_runs_have_their_buffers_on_the_tier_asked_for(tmp_path: Path) -> No
 
 
 def test_a_tier_that_is_not_here_is_left_out(tmp_path: Path) -> None:
-    """Check a machine file with a tier that does not exist. explain() must say why the tier is not used. If the user
-    asks for the tier, declare() must raise an error.
+    """Check a machine file with a tier whose folder does not exist. explain() must say why the tier is not used. If the
+    user requests this tier, declare() must raise an error.
     """
     gone = table("fast", "nvme", 9e12, "1GiB", f'directory = "{tmp_path / "gone"}"')
     machine = machine_file(tmp_path, table("dram", "dram", 9e9, "1GiB"), gone)
@@ -99,7 +100,7 @@ def test_a_tier_that_is_not_here_is_left_out(tmp_path: Path) -> None:
 
 
 def test_machine_files_are_refused_with_their_line(tmp_path: Path) -> None:
-    """Check that the error for a wrong machine file names its line. No plan is made."""
+    """Check that the error for an invalid machine file names the invalid line. No plan is made."""
     (tmp_path / "machine").write_text("[dram]\nkind dram\n")
     with pytest.raises(InputError, match=r"rank 0: .*machine:2: = is missing after kind"):
         plan_of(tmp_path, tmp_path / "machine")
@@ -109,7 +110,7 @@ def test_machine_files_are_refused_with_their_line(tmp_path: Path) -> None:
 
 def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) -> None:
     """Check the text that describes the tiers of this machine. The parsed text must give the same names, free bytes and
-    figures as the tiers.
+    figures as the tiers themselves.
     """
     tiers = [tier for tier in find_tiers() if tier.free_bytes and tier.kind != "pfs"]
     listed, _ = _aggregate.parse_node(machine_text(tiers, tmp_path), "machine")
@@ -128,8 +129,8 @@ def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) ->
 
 
 def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Path:
-    """Write a machine file with DRAM and a tier for staging. The second tier keeps files until the job ends, and has 8
-    times the bandwidth of the default target.
+    """Write a machine file with DRAM and with a tier for stages. The tier for stages keeps files until the job ends. It
+    has 8 times the bandwidth of the default target.
     """
     (folder / "fast").mkdir(exist_ok=True)
     place = f'directory = "{folder / "fast"}"\npersistence = "job"'
@@ -150,8 +151,9 @@ def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Pat
     ],
 )
 def test_steps_are_staged_where_the_model_says_so(tmp_path: Path, habits: dict[str, Any], is_staged: bool) -> None:
-    """Check that steps are staged only if the predicted time with a stage is shorter for the given use of the steps.
-    The file must have all bytes, with and without a stage. explain() must describe both cases, with measured times.
+    """Check that steps are staged only if the predicted time with a stage is shorter. The predicted time depends on how
+    the program uses the steps. The file must have all bytes, with and without a stage. explain() must describe both
+    cases, and give the measured times.
     """
     plan, values = plan_of(tmp_path, staged_machine(tmp_path))
     file = written(plan, values, tmp_path / "file", **{"durable": True, "stage": "auto", **habits})
@@ -164,7 +166,7 @@ def test_steps_are_staged_where_the_model_says_so(tmp_path: Path, habits: dict[s
 
 
 def test_settings_of_the_environment_reach_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that files use settings from environment variables. An empty argument overrides the environment variable.
+    """Check that files use the settings in environment variables. An empty argument overrides the environment variable.
     """
     monkeypatch.setenv("OUTCROP_AGG_STAGE", "auto")
     monkeypatch.setenv("OUTCROP_AGG_SECONDS_BETWEEN", "1")
@@ -181,7 +183,7 @@ def test_settings_of_the_environment_reach_files(tmp_path: Path, monkeypatch: py
     [({"seconds_between": -1}, "at least 0"), ({"reads_back": "x"}, "at least 0"), ({"stage_persistence": "x"}, "job")],
 )
 def test_habits_that_cannot_be_are_refused(tmp_path: Path, option: dict[str, Any], line: str) -> None:
-    """Check that an invalid setting of staging raises an error before a file is made."""
+    """Check that an invalid setting for staging raises an error before a file is made."""
     plan, _ = plan_of(tmp_path, staged_machine(tmp_path))
     with pytest.raises(InputError, match=line):
         agg.create(tmp_path / "file", plan, stage="auto", **option)
@@ -203,8 +205,8 @@ os._exit(9)
 
 
 def test_what_a_killed_run_has_staged_is_found_by_the_next_whatever_it_decides(tmp_path: Path) -> None:
-    """A run is killed after it has staged a step. Check that the next run finds this step, even if the next run does
-    not stage its own steps.
+    """In this test, a run is killed after it has staged a step. Check that the next run finds the staged step, even if
+    the next run stages no steps itself.
     """
     machine = staged_machine(tmp_path)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(machine)], timeout=60)

@@ -1,5 +1,5 @@
-"""These tests compare distances in topologies with shortest paths in graphs. They also check each provider of
-distances, without a cluster.
+"""These tests compare the distances in topologies with the shortest paths in graphs. The tests also check each provider
+of distances. They need no cluster.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from outcrop.errors import InputError
 
 
 def searched(links: dict[object, set[object]], start: object) -> dict[object, int]:
-    """Return the number of links on the shortest path from one vertex to each other vertex."""
+    """Return the number of links on the shortest path from the vertex `start` to each other vertex."""
     found, queue = {start: 0}, deque([start])
     while queue:
         here = queue.popleft()
@@ -38,8 +38,8 @@ def connect(pairs: list[tuple[object, object]]) -> dict[object, set[object]]:
 
 @pytest.mark.parametrize("shape", [(7,), (2, 5), (3, 4, 5), (2, 2, 2, 3)])
 def test_torus(shape: tuple[int, ...]) -> None:
-    """Check the distances in a torus with any number of axes. They must equal the lengths of the shortest paths in a
-    graph of the links.
+    """Check the distances in a torus with any number of axes. The distances must be equal to the lengths of the
+    shortest paths in a graph of the links.
     """
     nodes = list(np.ndindex(*shape))
     pairs = [
@@ -66,8 +66,8 @@ def test_torus_has_gateways_all_over() -> None:
 
 
 def test_fat_tree() -> None:
-    """Check that the distances in a fat tree equal the lengths of the shortest paths in a graph of nodes, leaves, pods
-    and the top.
+    """Check the distances in a fat tree. They must be equal to the lengths of the shortest paths in a graph of nodes,
+    leaves, pods and the top.
     """
     topology = make_topology("fat-tree:2x3", 14, 1)
     pairs: list[tuple[object, object]] = []
@@ -82,7 +82,7 @@ def test_fat_tree() -> None:
 
 
 def test_dragonfly() -> None:
-    """Check that the distances are right between nodes of the same switch, of the same group, and of different groups.
+    """Check the distances in a dragonfly: between nodes of the same switch, of the same group, and of different groups.
     """
     topology = make_topology("dragonfly:2x2", 8, 1)
     assert topology.distances.row(0).tolist() == [0, 2, 3, 3, 5, 5, 5, 5]
@@ -92,7 +92,7 @@ def test_dragonfly() -> None:
 
 @pytest.mark.parametrize(("count", "axes", "factors"), [(16384, 3, (16, 32, 32)), (64, 3, (4, 4, 4)), (7, 2, (1, 7))])
 def test_near_equal_factors(count: int, axes: int, factors: tuple[int, ...]) -> None:
-    """Check that the factors are nearly equal, so that a torus without a given shape is nearly cubic."""
+    """Check that the factors are nearly equal. With such factors, a torus without a given shape is nearly cubic."""
     assert near_equal(count, axes) == factors
 
 
@@ -132,7 +132,7 @@ def test_file_of_ranks(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> None:
-    """Check that a wrong topology raises an error that says what is wrong."""
+    """Check that the error for an invalid topology says what is wrong."""
     with pytest.raises(InputError, match=message):
         make_topology(name, nodes, 1)
 
@@ -148,7 +148,7 @@ def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> No
     ],
 )
 def test_wrong_files_are_refused(text: str, message: str) -> None:
-    """Check that the error for a wrong topology file names the wrong line or rank."""
+    """Check that the error for an invalid topology file names the invalid line or rank."""
     with pytest.raises(InputError, match=message):
         parse_topology(text, "ranks")
 
@@ -162,15 +162,15 @@ def test_file_and_numbers_must_agree(tmp_path: Path) -> None:
 
 
 def rows(around: Surroundings, provider: str) -> list[list[float]]:
-    """Return the distances between all nodes, and check that `provider` has found them."""
+    """Return the distances between all nodes. Check that the provider with the name `provider` has found them."""
     found = find_distances(around)
     assert found.provider == provider, str(found)
     return [found.distances.row(node).tolist() for node in range(len(around.nodes))]
 
 
 def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
-    """Check that a topology file with a wrong number of ranks raises an error. The core reads this file before it asks
-    a provider for distances (see aggregate/tests/core/aggregate_machine.cpp).
+    """Check that a topology file with a wrong number of ranks raises an error. The core reads the topology file before
+    it asks a provider for distances (see aggregate/tests/core/aggregate_machine.cpp).
     """
     path = tmp_path / "ranks"
     path.write_text("0: g s 1\n1: g t 1\n")
@@ -179,8 +179,8 @@ def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
 
 
 def test_slurm_addresses() -> None:
-    """Check the distances from addresses of Slurm. In the first example, a top switch connects two leaf switches.
-    Addresses without switches give no distances.
+    """Check the distances that follow from Slurm's addresses of nodes. In the first example of this test, a top switch
+    connects two leaf switches. Addresses without switches give no distances.
     """
     addresses = ["s0.s1.n0", "s0.s1.n1", "s0.s2.n2"]
     around = Surroundings([Facts(f"n{i}", {"SLURM_TOPOLOGY_ADDR": one}) for i, one in enumerate(addresses)])
@@ -196,7 +196,8 @@ SwitchName=top Level=1 LinkSpeed=1 Nodes=n[00-03,10] Switches=leaf[0-1]
 
 
 def test_slurm_by_scontrol() -> None:
-    """Check the distances from the output of `scontrol`. This command must run only in jobs of Slurm."""
+    """Check the distances that follow from the output of `scontrol`. Outcrop must run `scontrol` only in jobs of
+    Slurm."""
     asked = []
 
     def run(command: list[str]) -> str:
@@ -214,13 +215,13 @@ def test_slurm_by_scontrol() -> None:
 
 
 def test_pmix_coordinates() -> None:
-    """Check that the coordinates of PMIx become the path of a node, from the top of the tree down."""
+    """Check that the coordinates from PMIx become the path of a node, from the top of the tree down."""
     around = Surroundings([Facts("abc"[i], pmix=PmixAnswer("", one)) for i, one in enumerate([(0, 1), (0, 1), (1, 1)])])
     assert rows(around, "PMIx") == [[0, 2, 6], [2, 0, 6], [6, 6, 0]]
 
 
 def test_names_of_nodes() -> None:
-    """Check the distances from Cray names and from names of hosts. The domain of a host name is ignored."""
+    """Check the distances that follow from Cray names and from names of hosts. The domain of a host name is ignored."""
     around = Surroundings([Facts("nid1", cray_name="c0-0c0s1n0"), Facts("nid2", cray_name="c0-0c0s1n3")])
     assert rows(around, "Cray") == [[0, 2], [2, 0]]
     hosts = ["x1000c0s0b0n0.site", "x1000c0s1b0n0.site", "x1001c0s0b0n0.site"]
@@ -229,8 +230,8 @@ def test_names_of_nodes() -> None:
 
 
 def test_ping_pong_is_asked_before_giving_up() -> None:
-    """Check that measured distances are multiples of the shortest time, and that they are equal in both directions. A
-    measurement without a result is skipped.
+    """Check that measured distances are multiples of the shortest time, and are equal in both directions. If a
+    measurement has no result, the next provider must give the distances.
     """
     seconds = np.array([[0, 2e-6, 5e-6], [2e-6, 0, 4e-6], [3e-6, 4e-6, 0]])
     around = Surroundings([Facts("a"), Facts("b"), Facts("c")], ping_pong=lambda: seconds)
@@ -247,7 +248,8 @@ def test_ping_pong_is_asked_before_giving_up() -> None:
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 13])
 def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
-    """Check that two partners have each other as the partner, in every round. So nodes cannot block each other."""
+    """Check that partners agree: in every round, the partner of a node's partner is the node itself. So nodes cannot
+    block each other."""
     met = [list(partners(own, nodes)) for own in range(nodes)]
     for own, others in enumerate(met):
         assert sorted(one for one in others if one is not None) == [node for node in range(nodes) if node != own]
@@ -255,14 +257,16 @@ def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
 
 
 def test_who_answered_is_said() -> None:
-    """Check that the text names the provider of the distances, and says why earlier providers gave no distances."""
+    """Check that the text names the provider of the distances. The text must also say why earlier providers gave no
+    distances."""
     found = find_distances(Surroundings([Facts("a"), Facts("b")]))
     assert str(found).startswith("distances by node (Slurm: this job runs without Slurm;")
     assert [found.distances.row(node).tolist() for node in range(2)] == [[0, 1], [1, 0]]
 
 
 def test_facts_of_ranks_become_those_of_nodes(tmp_path: Path) -> None:
-    """Check that a node has the data of its first rank. The order of ranks on nodes is arbitrary."""
+    """Check that the data of a node are the data of its first rank. In this test, the order of the ranks on the nodes
+    is arbitrary."""
     name = tmp_path / "etc" / "cray" / "xname"
     name.parent.mkdir(parents=True)
     name.write_text("x1c0s0b0n0\n")
@@ -285,6 +289,6 @@ def test_commands_that_fail_print_nothing() -> None:
 
 
 def test_lists_of_hosts() -> None:
-    """Check that lists of hosts are parsed correctly. The lists have the form that batch systems use."""
+    """Check that lists of hosts are parsed correctly. The lists have the form in which batch systems list hosts."""
     assert expand_hosts("n[001-003,7],login") == ["n001", "n002", "n003", "n7", "login"]
     assert expand_hosts("r[1-2]n[0-1]") == ["r1n0", "r1n1", "r2n0", "r2n1"]

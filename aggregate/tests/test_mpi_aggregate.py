@@ -1,5 +1,5 @@
-"""These tests run MPI ranks in Python. Files must have the bytes that NumPy computes. If one rank has an error, all
-ranks must get this error.
+"""These tests run Python programs with several MPI ranks. The files must have the bytes that NumPy computes. If an
+error occurs on one rank, all ranks must get this error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TRANSPORTS = ("messages", "rma")
 
 
 def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environment: str) -> list[str]:
-    """Run the ranks, and return the lines that they print."""
+    """Run the ranks, and return the lines that the ranks print."""
     command = [sys.executable, str(PROGRAM), what, str(folder), *map(str, arguments)]
     done = mpirun(ranks, *command, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -26,17 +26,17 @@ def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environm
 
 @pytest.mark.parametrize(("ranks", "seeds"), [(1, (0, 4)), (3, (10, 18)), (4, (20, 28)), (16, (30, 33))])
 def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tuple[int, int]) -> None:
-    """Write random patterns in three steps and read them back, with several numbers of aggregators. The first step is
-    complete before the other two steps begin. The other two steps are transferred at the same time. One of them begins
-    at 5 GiB.
+    """Write random patterns in three steps, and read the files, with several numbers of aggregators. The first step is
+    complete before the other two steps begin. The bytes of the second and the third step are transferred at the same
+    time. One of these two steps begins at 5 GiB.
     """
     ranks_do(ranks, "patterns", tmp_path, *seeds)
 
 
 @pytest.mark.parametrize(("ranks", "on_node"), [(2, 1), (5, 2), (8, 3)])
 def test_files_are_the_same_whatever_carries_bytes_between_nodes(tmp_path: Path, ranks: int, on_node: int) -> None:
-    """Check that random patterns are written and read correctly on simulated nodes. Between nodes, bytes are sent as
-    messages or fetched from MPI windows.
+    """Check that random patterns are written and read correctly on several simulated nodes. The bytes between nodes are
+    sent as messages, or are fetched from MPI windows.
     """
     ranks_do(ranks, "patterns", tmp_path, 40, 44, *TRANSPORTS, RANKS_ON_NODE=str(on_node))
 
@@ -58,7 +58,7 @@ cards = 3
 
 @pytest.mark.parametrize(("ranks", "on_node"), [(4, 2), (8, 3), (9, 4)])
 def test_files_are_the_same_where_ranks_of_a_node_send_as_one(tmp_path: Path, ranks: int, on_node: int) -> None:
-    """Check that the ranks of a node send one message together if messages have a high latency."""
+    """Check that the ranks of a node send one common message if messages have a high latency."""
     (tmp_path / "machine").write_text(SLOW_NETWORK)
     settings = {"OUTCROP_AGG_MACHINE": str(tmp_path / "machine"), "RANKS_ON_NODE": str(on_node)}
     lines = ranks_do(ranks, "patterns", tmp_path, 50, 50 + examples(3), *TRANSPORTS, **settings)
@@ -67,20 +67,21 @@ def test_files_are_the_same_where_ranks_of_a_node_send_as_one(tmp_path: Path, ra
 
 
 def test_overlaps_name_both_ranks(tmp_path: Path) -> None:
-    """Check that all ranks get an error if two ranks declare the same byte. The error names the byte and both ranks."""
+    """Check that all ranks get an error if two ranks declare the same byte. The error must name the byte and both
+    ranks."""
     (line,) = ranks_do(4, "overlap", tmp_path)
     assert "overlap at byte 270" in line and "ranks 2 and 3" in line
 
 
 def test_what_one_rank_declares_wrong_is_raised_on_all(tmp_path: Path) -> None:
-    """If one rank declares wrong extents or settings, all ranks must get an error, and no rank must wait forever."""
+    """If one rank declares invalid extents or settings, all ranks must get an error, and no rank must wait forever."""
     lines = ranks_do(3, "wrong_extents", tmp_path)
     assert len(lines) == 3
     assert "rank 2: variable u" in lines[0] and "different settings" in lines[1] and "tape" in lines[2]
 
 
 def test_wrong_arrays_of_one_rank_are_told_to_all(tmp_path: Path) -> None:
-    """Check that the error for a wrong array names the rank, the variable and both sizes."""
+    """Check that the error for an unsuitable array names the rank, the variable and both sizes."""
     lines = ranks_do(3, "wrong_arrays", tmp_path)
     assert len(lines) == 2 and all("rank 2: variable u has 792 bytes, 800 were declared" in line for line in lines)
 
@@ -92,8 +93,8 @@ def test_a_full_disk_is_told_to_all(tmp_path: Path) -> None:
 
 
 def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
-    """The program of one rank raises an exception while a file is open. Check that this rank does not wait for the
-    other ranks.
+    """In this test, the program of one rank raises an exception while a file is open. Check that the rank with the
+    exception does not wait for the other ranks.
     """
     program = [sys.executable, "-m", "mpi4py", str(PROGRAM), "own_error", str(tmp_path)]
     done = mpirun(3, *program, seconds=60)
@@ -102,13 +103,13 @@ def test_the_error_of_a_program_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_told_to_all(tmp_path: Path) -> None:
-    """Check that all ranks get an error that names the file if they open a missing file."""
+    """Check that all ranks that open a missing file get an error. The error must name the file."""
     (line,) = ranks_do(3, "missing", tmp_path)
     assert "nowhere" in line
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_hints_and_the_environment_reach_the_plan(tmp_path: Path, ranks: int) -> None:
-    """Check that hints with the names of ROMIO are used, and that explain() names these hints."""
+    """Check that hints with ROMIO's names have an effect, and that explain() names these hints."""
     text = "\n".join(ranks_do(ranks, "hints", tmp_path))
     assert f"{min(2, ranks)} aggregator" in text and "128 KiB" in text and "predicted" in text

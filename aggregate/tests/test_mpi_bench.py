@@ -1,4 +1,4 @@
-"""These tests check `outcrop agg bench`: the order of the ways, the comparison of bytes, and the figures."""
+"""These tests check `outcrop agg bench`: the order of the measurements, the comparison of bytes, and the figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAYS = ("outcrop", "mpi-io", "posix")
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the variables that mpirun sets, so that the process acts as if mpirun had not started it."""
+    """Remove the environment variables that mpirun sets. The process then acts as if mpirun had not started it."""
     for name in LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
 
@@ -36,8 +36,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Path) -> None:
-    """Check that every byte of the file belongs to one rank. The expected file consists of whole arrays that the test
-    fills box by box.
+    """Check that every byte of the file belongs to exactly one rank. The expected file consists of whole arrays. The
+    test fills these arrays with the boxes of the ranks.
     """
     path = tmp_path / "file"
     path.write_bytes(b"")
@@ -63,8 +63,8 @@ def test_the_ranks_of_a_kernel_fill_its_file(name: str, ranks: int, tmp_path: Pa
 
 
 def test_no_byte_of_another_turn_is_taken_for_right() -> None:
-    """Check that the comparison finds every wrong byte. At each place, the expected byte must differ from the byte that
-    was expected in the previous turn. It must also differ from the byte that is in memory before the read.
+    """Check that the comparison after a read finds every wrong byte. At each place, the expected byte must differ from
+    the expected byte of the previous turn. The expected byte must also differ from the byte in memory before the read.
     """
     contents = Contents(make_kernel("hacc-aos", 2, 1, 1000), 1)
     before = contents.stamped(7).copy()
@@ -79,8 +79,8 @@ def test_no_byte_of_another_turn_is_taken_for_right() -> None:
 
 
 def test_ways_take_turns() -> None:
-    """Check that each way performs each mode once in each turn. If there are as many turns as ways, each way is first
-    in exactly one turn.
+    """Check that each way performs each mode exactly once in each turn. If the number of turns is the number of ways,
+    each way is first in exactly one turn.
     """
     tasks = list(schedule(["s3d", "hacc-soa"], MODES, WAYS, 3))
     assert [task.number for task in tasks] == list(range(len(tasks)))
@@ -93,7 +93,8 @@ def test_ways_take_turns() -> None:
 
 
 def test_programs_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that a task begins only after all earlier tasks are complete. A program that runs alone does not wait."""
+    """Check that a task begins only after all earlier tasks are complete. A program without other programs does not
+    wait."""
     path = tmp_path / "baton"
     path.touch()
     mine, other = Baton(path), Baton(path)
@@ -126,8 +127,8 @@ def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch:
 
 
 def test_open_mpi_has_a_program_for_each_of_its_mpi_io() -> None:
-    """Check that each implementation of MPI-IO has its own program, and that the first program also measures all other
-    ways. If the MPI has only one implementation, one program measures all ways.
+    """Check that each implementation of MPI-IO has its own program. The first program must also measure all ways
+    without MPI-IO. If MPI has only one implementation of MPI-IO, one program measures all ways.
     """
     first, second = programs_for(WAYS, ["ompio", "romio321"])
     assert first.ways == ("outcrop", "mpi-io:ompio", "posix") and first.options == ("--mca", "io", "ompio")
@@ -171,7 +172,8 @@ def test_medians_are_compared_with_the_fastest_other_way() -> None:
 
 def test_programs_that_took_turns_make_one_table() -> None:
     """Check that one table has the figures of all ways, even if several programs have measured the ways. If another way
-    is faster than Outcrop, a remark names this way, and says how much of Outcrop's time storage and copying take.
+    is faster than Outcrop, a remark must name this way. The remark must also say how much of Outcrop's time storage and
+    copying take.
     """
     slow = record("outcrop", "read-cold", 2.0, cached=0.5, seconds=2.0, seconds_storage=1.8, seconds_copying=0.4)
     first = program(("outcrop",), [slow, record("outcrop", "write", 1.0)])
@@ -193,8 +195,8 @@ def test_programs_that_took_turns_make_one_table() -> None:
 
 
 def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
-    """Check that a new file is in the page cache. After the pages of the file are dropped, none of them may be in the
-    cache. So a cold read gets its bytes from the device.
+    """Check that the pages of a new file are in the page cache. After the pages are dropped, no page of the file may be
+    in the cache. A cold read therefore gets its bytes from the device.
     """
     path = tmp_path / "file"
     path.write_bytes(np.random.default_rng(1).bytes(1 << 20))
@@ -225,7 +227,7 @@ def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
 def test_bad_input_is_one_line(
     changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], alone: None
 ) -> None:
-    """Check that wrong input gives exit code 2 and an error of one line. No file is made."""
+    """Check that wrong input gives exit code 2 and an error with one line. No file is made."""
     options = [*changed] if "-d" in changed else ["-d", str(tmp_path), *changed]
     assert call(["agg", "bench", *options]) == 2
     error = capsys.readouterr().err
@@ -234,15 +236,16 @@ def test_bad_input_is_one_line(
 
 
 def test_workloads_have_the_names_of_simulations() -> None:
-    """Check which kernels the name of a workload selects: `s3d` selects one kernel, `hacc` both layouts of HACC-IO, and
-    `all` every kernel.
+    """Check which kernels the name of a workload selects. The name `s3d` selects one kernel, `hacc` selects both
+    layouts of HACC-IO, and `all` selects every kernel.
     """
     for name, kernels in (("s3d", ("s3d",)), ("hacc", ("hacc-aos", "hacc-soa")), ("all", tuple(KERNELS))):
         assert BenchRequest(Path(), workload=name).job().workloads == kernels
 
 
 def test_numbers_of_ranks() -> None:
-    """Check that a list of numbers of ranks is parsed. Commas separate the numbers. The default has three numbers."""
+    """Check that a text with several numbers of ranks is parsed. Commas separate the numbers. The default has three
+    numbers."""
     assert ranks_of("2,16") == (2, 16) and ranks_of(None) == (4, 8, 16)
 
 
@@ -260,8 +263,8 @@ def check(figures: dict[str, Any], ranks: int, turns: int) -> None:
 
 
 def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
-    """Check that the benchmark measures all ways, kernels and modes with the installed MPI, at a small size. It must
-    leave only the files with the figures and the picture.
+    """Check that the benchmark measures all ways, kernels and modes with the installed MPI, at a small size. The
+    benchmark must leave only the files with the figures and the picture.
     """
     target, picture = tmp_path / "figures.json", tmp_path / "bench.png"
     command = ["agg", "bench", "-d", str(tmp_path / "new" / "below"), "--size", "8KiB", "--turns", "2"]
@@ -275,7 +278,8 @@ def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
 
 
 def test_it_starts_mpirun_itself(tmp_path: Path, alone: None, capfd: pytest.CaptureFixture[str]) -> None:
-    """Check that the command starts the mpirun of mpi4py's MPI, and measures all of its implementations of MPI-IO."""
+    """Check that the command starts the mpirun of mpi4py's MPI. It must measure all implementations of MPI-IO in this
+    MPI."""
     launcher()
     target = tmp_path / "figures.json"
     command = ["agg", "bench", "-d", str(tmp_path / "new"), "--ranks", "2", "--size", "8KiB", "--turns", "1"]

@@ -1,4 +1,4 @@
-"""These tests compile C and Fortran programs, which must find the installed library by pkg-config or CMake."""
+"""These tests compile C and Fortran programs. The programs find the installed library with pkg-config or CMake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ target_link_libraries(c_program outcrop::outcrop_aggregate)
 
 @pytest.fixture(scope="session")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the library, and return the folder of the installation."""
+    """Install the library. Return the folder of the installation."""
     prefix = tmp_path_factory.mktemp("installed")
     build_with_mpi("outcrop_aggregate_mpi", prefix=prefix)
     return prefix
@@ -45,7 +45,8 @@ def flags_of(prefix: Path) -> list[str]:
 
 
 def run(program: Path, folder: Path, ranks: int) -> None:
-    """Run a program that makes one file in an empty folder. The program checks its own results and prints errors."""
+    """Run a program that makes one file in an empty folder. The program itself checks its results, and prints
+    errors."""
     folder.mkdir()
     done = mpirun(ranks, str(program), str(folder / "out.bin"), str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -53,7 +54,8 @@ def run(program: Path, folder: Path, ranks: int) -> None:
 
 
 def test_c_programs_find_the_library_by_pkg_config(prefix: Path, tmp_path: Path) -> None:
-    """Compile the C program as C99 without warnings, and run it. The comments of the program say what it checks."""
+    """Compile the C program in C99 without warnings, and run the program. The comments in the program say what the
+    program checks."""
     program = tmp_path / "c_program"
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", str(program))
     for ranks in (1, 4):
@@ -61,15 +63,16 @@ def test_c_programs_find_the_library_by_pkg_config(prefix: Path, tmp_path: Path)
 
 
 def program_of_the_manual(language: str, path: Path) -> str:
-    """Copy the program in `language` from docs/how-to/mpi.md to the file `path`, and return the path."""
+    """Copy the program in the language `language` from docs/how-to/mpi.md to the file `path`. Return the path as a
+    text."""
     page = (ROOT / "docs" / "how-to" / "mpi.md").read_text()
     path.write_text(page.partition(f"```{language}\n")[2].partition("```")[0])
     return str(path)
 
 
 def run_program_of_the_manual(program: Path, folder: Path) -> None:
-    """Run the program on three ranks, and check the file. In each of three steps, each rank writes 8 rows. The values
-    of the rows depend on the rank and the step.
+    """Run the program of the manual on three ranks, and check the file that it writes. Each rank writes 8 rows in each
+    of three steps. The values of the rows depend on the rank and the step.
     """
     folder.mkdir()
     done = mpirun(3, "sh", "-c", 'cd "$1" && exec "$2"', "sh", str(folder), str(program))
@@ -95,7 +98,7 @@ def test_the_fortran_program_of_the_manual_works(prefix: Path, tmp_path: Path) -
 
 
 def test_c_programs_find_the_library_by_cmake(prefix: Path, tmp_path: Path) -> None:
-    """Check that the CMake package provides the headers, the library and its MPI."""
+    """Check that the CMake package provides the headers, the library and the MPI of the library."""
     (tmp_path / "CMakeLists.txt").write_text(USING_CMAKE.format(source=PROGRAMS / "c_program.c"))
     build = str(tmp_path / "build")
     options = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DMPI_C_COMPILER={compiler()}"]
@@ -105,8 +108,8 @@ def test_c_programs_find_the_library_by_cmake(prefix: Path, tmp_path: Path) -> N
 
 
 def read_when_free(program: str, environment: dict[str, str], *files: str) -> str:
-    """Wait until the killed run has ended. Then run the program that recovers and reads the file, and return the output
-    of this program.
+    """Wait until the killed run has really ended. Then run the program that recovers and reads the file. Return the
+    output of this program.
     """
     for _ in range(50):
         done = mpirun(3, program, "read", *files, "0", environment=environment)
@@ -118,8 +121,8 @@ def read_when_free(program: str, environment: dict[str, str], *files: str) -> st
 
 
 def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_path: Path) -> None:
-    """Check a run in which one rank is killed by kill -9. All ranks must end. The next run must find every step whose
-    write had returned before the kill.
+    """Check a run in which kill -9 ends one rank. All ranks must end. The next run must find every step whose write had
+    returned before the kill.
     """
     program = str(tmp_path / "staged_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "staged_program.c"), *flags_of(prefix), "-o", program)
@@ -138,8 +141,8 @@ def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_p
 
 
 def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix: Path, tmp_path: Path) -> None:
-    """With some launchers, only one rank may have an environment variable with a setting. Check that all ranks then get
-    an error, and that no rank waits forever.
+    """With some launchers, only one rank may have an environment variable that sets an option. Check that all ranks get
+    an error in this case, and that no rank waits forever.
     """
     program = str(tmp_path / "c_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", program)
@@ -151,7 +154,7 @@ def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix
 
 
 def test_fortran_programs_have_a_module(prefix: Path, tmp_path: Path) -> None:
-    """Check that a Fortran program can use the module of the library. The module is compiled together with each
+    """Check that a Fortran program can use the module of the library. The Fortran module is compiled together with each
     program, so that any Fortran compiler can be used.
     """
     module = prefix / "include" / "outcrop_aggregate.f90"
@@ -201,7 +204,7 @@ cards = 3
 
 @pytest.fixture(scope="session")
 def placed_program(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Compile the program, and return its path."""
+    """Compile the program of these tests, and return the path of the program."""
     program = str(tmp_path_factory.mktemp("programs") / "placed_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "placed_program.c"), *flags_of(prefix), "-o", program)
     return program
@@ -220,7 +223,8 @@ def test_c_and_python_place_alike(
     placed_program: str, tmp_path: Path, ranks: int, records: int, unit: int, room: str, target: str,
     settings: dict[str, str],
 ) -> None:  # fmt: skip
-    """Check that C and Python choose the same ranks and tiers from the same machine file, and write the same file."""
+    """Check that programs in C and Python choose the same ranks and tiers from the same machine file. They must write
+    the same file."""
     folder, machine = tmp_path / "fast", tmp_path / "machine"
     folder.mkdir()
     machine.write_text(MACHINE.format(folder=folder, room=room, target=target))
@@ -239,8 +243,8 @@ def test_c_and_python_place_alike(
 
 
 def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path: Path) -> None:
-    """Check a C program without a machine file. The text of explain() must say that the memory was measured, and that
-    the figures of the target are assumed. If a given machine file is missing, all ranks must get an error.
+    """Check a C program that has no machine file. explain() must say that the memory was measured, and that the figures
+    of the target are assumed. If the user gives a machine file that does not exist, all ranks must get an error.
     """
     done = mpirun(2, placed_program, str(tmp_path / "file"), "100", "1000")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -253,8 +257,8 @@ def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path:
 
 
 def test_only_the_interface_is_exported(prefix: Path) -> None:
-    """Check that the library exports only the names of its interface, so that its other names cannot conflict with
-    other libraries.
+    """Check that the library exports only the names of its interface. Other names of the library therefore cannot
+    conflict with names in other libraries.
     """
     if shutil.which("nm") is None:
         pytest.skip("there is no nm")

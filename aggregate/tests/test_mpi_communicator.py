@@ -1,4 +1,4 @@
-"""These tests check that Python ranks get a transport over mpi4py's MPI, or an error of one line."""
+"""These tests check that Python ranks get a transport over mpi4py's MPI, or an error with one line."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def times_of(cache: Path) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class FirstRun:
-    """A run that began with an empty cache. `times` has the times of the files in the cache after the run, and `text`
-    is the output of the run.
+    """The first run of the tests, which began with an empty cache. `times` has the times of the files in the cache
+    after the run, and `text` is the output of the run.
     """
 
     cache: Path
@@ -66,7 +66,7 @@ class FirstRun:
 
 @pytest.fixture(scope="module")
 def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
-    """Run three ranks with an empty cache. They compile the transport, which takes about 10 s."""
+    """Run three ranks. The cache is empty. The ranks compile the transport, which takes about 10 s."""
     cache = tmp_path_factory.mktemp("cache")
     done = run_ranks(3, EVERY_RANK, environment={"XDG_CACHE_HOME": str(cache)})
     assert done.returncode == 0, done.stderr
@@ -74,8 +74,8 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> FirstRun:
 
 
 def test_every_rank_gets_a_transport_over_its_mpi(first_run: FirstRun) -> None:
-    """Check that each rank has the right number, node and MPI library. After the run, the cache contains only the
-    compiled transport. The next run must use this transport.
+    """Check that each rank has the right rank number, node and MPI library. After the first run, the cache must contain
+    only the compiled transport. The next run must use this compiled transport.
     """
     lines = first_run.text.strip().splitlines()
     assert [line.split()[0] for line in lines] == ["0", "1", "2"]
@@ -90,7 +90,7 @@ def test_every_rank_gets_a_transport_over_its_mpi(first_run: FirstRun) -> None:
 def refused(
     ranks: int = 1, communicator: str = "MPI.COMM_WORLD", before: str = "", environment: dict[str, str] | None = None
 ) -> str:
-    """Return the error line that all ranks print when they refuse a communicator."""
+    """Return the error line that the ranks print when a communicator is refused."""
     done = run_ranks(ranks, ONE_LINE.format(communicator=communicator, before=before), environment=environment)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("refused: ")]
@@ -100,13 +100,13 @@ def refused(
 
 @pytest.mark.parametrize("communicator", ["MPI.COMM_NULL", "object()", "MPI.COMM_WORLD.Get_group()"])
 def test_what_is_no_communicator_is_refused(communicator: str) -> None:
-    """Check that an object that is not an intracommunicator is refused. The error is one line, and MPI does not crash.
+    """Check that an object that is not an intracommunicator is refused. The error has one line, and MPI must not crash.
     """
     assert "intracommunicator" in refused(communicator=communicator)
 
 
 def test_missing_compilers_are_told_on_all_ranks(tmp_path: Path) -> None:
-    """Check the error if no C++ compiler is found. All ranks must get an error, and its line says what to install."""
+    """Check the error if there is no C++ compiler. All ranks must get an error. Its line must say what to install."""
     before = (
         "import importlib.util, shutil\n"
         "import outcrop.aggregate.ranks\n"
@@ -118,7 +118,7 @@ def test_missing_compilers_are_told_on_all_ranks(tmp_path: Path) -> None:
 
 
 def fake_mpicc(folder: Path, header: str) -> str:
-    """Write a compiler wrapper that finds an mpi.h with the text `header`. Return the path of the wrapper."""
+    """Write a compiler wrapper that gives an mpi.h with the text `header`. Return the path of the wrapper."""
     (folder / "include").mkdir()
     (folder / "include" / "mpi.h").write_text(header)
     wrapper = folder / "mpicc"
@@ -149,8 +149,8 @@ def runs_here() -> str:
 
 
 def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
-    """Check that headers of another MPI are refused. If a transport were compiled with these headers, it would crash.
-    The error must name both MPIs and the compiler wrapper that has found the headers.
+    """Check that headers of another MPI are refused. A transport that was compiled with headers of another MPI would
+    crash. The error must name both MPIs, and the compiler wrapper that gave the headers.
     """
     own = runs_here()
     wrapper = fake_mpicc(tmp_path, OTHERS[own])
@@ -161,8 +161,8 @@ def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
 
 
 def test_headers_that_fit_are_found_behind_those_that_do_not(first_run: FirstRun, tmp_path: Path) -> None:
-    """Check that the right headers are found in another place if MPICC names a wrong compiler. If the cache has a
-    transport that was compiled with these headers, this transport is used.
+    """Check that the right headers are found in another place if MPICC names an unsuitable compiler wrapper. If the
+    cache contains a transport that was compiled with these headers, this transport must be used.
     """
     wrapper = fake_mpicc(tmp_path, OTHERS[runs_here()])
     environment = {"MPICC": wrapper, "XDG_CACHE_HOME": str(first_run.cache)}
@@ -171,16 +171,16 @@ def test_headers_that_fit_are_found_behind_those_that_do_not(first_run: FirstRun
 
 
 def test_missing_headers_are_told(tmp_path: Path) -> None:
-    """Check the error if no headers of MPI are found. The error names the MPI whose headers are missing, and says what
-    to do.
+    """Check the error if there are no headers of MPI. The error must name the MPI whose headers are missing, and must
+    say what to do.
     """
     line = refused(before=ONLY_THIS_WRAPPER, environment={"MPICC": "", "XDG_CACHE_HOME": str(tmp_path)})
     assert "no mpi.h found for" in line and "MPICC" in line
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """Check the error for a cache folder that cannot be made. The error names the folder, and the variable that sets
-    another folder.
+    """Check the error if the folder of the cache cannot be made. The error must name the folder, and the variable with
+    which the user can choose another folder.
     """
     (tmp_path / "file").touch()
     line = refused(environment={"XDG_CACHE_HOME": str(tmp_path / "file")})
@@ -188,7 +188,7 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_without_mpi4py_the_line_says_what_to_install() -> None:
-    """Check that the error says what to install if mpi4py is missing."""
+    """Check that the error for a missing mpi4py says what to install."""
     script = (
         "import sys; sys.modules['mpi4py'] = None\n"
         "from outcrop.aggregate.ranks import Ranks\n"
@@ -210,7 +210,8 @@ def test_without_mpi4py_the_line_says_what_to_install() -> None:
     ],
 )
 def test_libraries_are_known_by_what_they_say(text: str, version: MpiVersion) -> None:
-    """Check that the name and version of an MPI library are recognised, even if the library is derived from MPICH."""
+    """Check that the name and version of an MPI library are recognised, even for a library that is derived from
+    MPICH."""
     assert version_of(text) == version
 
 

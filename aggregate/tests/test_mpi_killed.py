@@ -1,4 +1,4 @@
-"""These tests kill or stop a rank during a step. The other ranks must end, and durable data must not be lost."""
+"""These tests kill or stop a rank during a step. The other ranks must end, and no durable data must be lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS_MOST = 60.0
 def kill_one(
     folder: Path, whom: str, what: str = "killed", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the ranks until one of them has been killed. If a rank hangs, a timeout makes the test fail."""
+    """Run the ranks until one rank has been killed. If another rank hangs, a timeout makes the test fail."""
     done = mpirun(
         RANKS, sys.executable, str(PROGRAM), what, str(folder), whom, environment=environment, seconds=SECONDS_MOST
     )
@@ -29,7 +29,7 @@ def kill_one(
 
 
 def first_step_is_whole(folder: Path) -> None:
-    """Check that the file contains the whole first step. The write of this step had returned before the rank was
+    """Check that the file contains the whole first step. The write of the first step had returned before the rank was
     killed.
     """
     found = np.fromfile(folder / "file", np.uint8, RANKS * NBYTES * PIECES).reshape(PIECES, RANKS, NBYTES)
@@ -39,15 +39,16 @@ def first_step_is_whole(folder: Path) -> None:
 @pytest.mark.parametrize("on_node", [RANKS, 2])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) -> None:
-    """Kill one rank, and check that the other ranks end. The ranks are on one node or on several nodes. A rank ends
-    because of an error, or because mpirun ends it.
+    """Kill one rank, and check that the other ranks end. The ranks are all on one node, or are on several nodes. A rank
+    ends either because of an error or because mpirun ends it.
     """
     kill_one(tmp_path, whom, RANKS_ON_NODE=str(on_node))
     first_step_is_whole(tmp_path)
 
 
 def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a launcher that lets the other ranks continue after a rank was killed. MPICH's mpirun has an option for this.
+    """Use a launcher that lets the other ranks continue when a rank is killed. The mpirun of MPICH has an option for
+    this behaviour.
     """
     command = launcher()[:-1]
     shown = subprocess.run([command[0], "--version"], capture_output=True, text=True).stdout
@@ -60,8 +61,8 @@ def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """Check that the setting seconds_most limits the time for which ranks wait for a killed rank. Ranks of other nodes
-    need this limit, because they cannot notice that the rank has ended."""
+    """Check that the setting seconds_most limits the time for which other ranks wait for a killed rank. Ranks on other
+    nodes need this limit, because they cannot notice the end of the killed rank."""
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom, RANKS_ON_NODE="2", OUTCROP_AGG_SECONDS_MOST="3")
     told = [path.read_text() for path in tmp_path.glob("told-*")]
@@ -76,8 +77,8 @@ def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
 def test_ranks_notice_by_themselves_who_has_been_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """The launcher lets the other ranks continue after a rank was killed. Check that all these ranks, which are on one
-    node, get an error that names the killed rank.
+    """In this test, the launcher lets the other ranks continue when a rank is killed. Check that all other ranks get an
+    error that names the killed rank. All ranks are on one node.
     """
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom)
@@ -89,8 +90,8 @@ def test_ranks_notice_by_themselves_who_has_been_killed(
 def test_a_rank_that_is_killed_before_the_first_step_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Kill a rank in a call that makes a plan or opens a file. Check that all other ranks, which are on the same node,
-    get an error that names the killed rank.
+    """Kill a rank in a call that makes a plan or opens a file. Check that all other ranks get an error that names the
+    killed rank. All ranks are on one node.
     """
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, call, "killed_in")
@@ -109,8 +110,8 @@ def all_know_who_has_ended(folder: Path) -> None:
 @pytest.mark.parametrize("how", ["stopped", "asleep"])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_stuck_rank_does_not_keep_the_others(tmp_path: Path, whom: str, how: str, on_node: int) -> None:
-    """Check that ranks do not wait forever for a rank that is stopped or sleeps. Such a rank is alive. So the other
-    ranks stop waiting only because of the setting seconds_most.
+    """Check that ranks do not wait forever for another rank that is stopped or sleeps. Such a rank is alive. Therefore
+    only the setting seconds_most ends the waiting of the other ranks.
     """
     environment = {"RANKS_ON_NODE": str(on_node), "OUTCROP_AGG_SECONDS_MOST": "2"}
     done = mpirun(

@@ -14,7 +14,7 @@ from outcrop.aggregate.surroundings import ask_pmix, loaded_pmix, surroundings_o
 
 HEADERS = ("/usr/include", "/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include")
 
-# The source of a small library that answers requests in place of PMIx. Each test compiles the library with a different
+# The source of a small library that answers requests instead of PMIx. Each test compiles the library with a different
 # answer.
 LIBRARY = """
 #include <pmix.h>
@@ -54,8 +54,8 @@ NONE = "{.type = PMIX_GEOMETRY, .size = 0}"
 
 
 def build(folder: Path, array: str, ready: int = 1) -> Path:
-    """Compile LIBRARY with the headers of the installed PMIx and with the answer `array`. Return the path of the
-    compiled library.
+    """Compile LIBRARY with the headers of the installed PMIx. The compiled library gives the answer `array`. Return the
+    path of the compiled library.
     """
     header = next((folder for folder in HEADERS if Path(folder, "pmix.h").is_file()), None)
     if header is None or shutil.which("cc") is None:
@@ -81,8 +81,8 @@ def build(folder: Path, array: str, ready: int = 1) -> Path:
 def test_coordinates_are_read_as_the_headers_lay_them_out(
     tmp_path: Path, array: str, coordinates: tuple[int, ...]
 ) -> None:
-    """Check that the coordinates come from the first network card that has coordinates. The logical view has priority
-    over the physical view.
+    """Check that the coordinates come from the first network card with coordinates. Coordinates in the logical view
+    have priority over coordinates in the physical view.
     """
     answer = ask_pmix(build(tmp_path, array))
     assert answer.coordinates == coordinates and answer.host == "node7"
@@ -90,7 +90,7 @@ def test_coordinates_are_read_as_the_headers_lay_them_out(
 
 
 def test_what_is_not_there_or_not_used_says_so(tmp_path: Path) -> None:
-    """Check that the answer gives a reason if the process does not use PMIx, or if the file is not a library."""
+    """Check that the answer has a reason in two cases: the process does not use PMIx, or the file is not a library."""
     assert "does not use PMIx" in ask_pmix(build(tmp_path, NONE, ready=0)).refusal
     assert "cannot be used" in ask_pmix(Path(__file__)).refusal
     (tmp_path / "maps").write_text("7f00-7f01 r--p 0 00:00 0\n7f00-7f01 r--p 0 00:00 7   /a b/libpmix.so.2.6\n")
@@ -99,14 +99,14 @@ def test_what_is_not_there_or_not_used_says_so(tmp_path: Path) -> None:
 
 
 def around(*coordinates: tuple[int, ...]) -> Surroundings:
-    """Return the surroundings of one node for each element of `coordinates`."""
+    """Return surroundings with one node for each element of `coordinates`."""
     facts = [Facts(f"host{i}", {}, "", PmixAnswer("", one, "" if one else "none")) for i, one in enumerate(coordinates)]
     return surroundings_of(facts, range(len(coordinates)))
 
 
 def test_coordinates_of_all_nodes_become_distances() -> None:
-    """Check that the first coordinate is the top of the path in the tree. If one node has no coordinates, the result
-    has the reason, and the next provider gives the distances.
+    """Check that the first coordinate is the top of the node's path in the tree. If one node has no coordinates, the
+    result must have the reason, and the next provider must give the distances.
     """
     found = find_distances(around((0, 1), (0, 1), (0, 2), (5, 1)))
     assert found.provider == "PMIx"
@@ -132,8 +132,8 @@ if MPI.COMM_WORLD.Get_rank() == 0:
 
 
 def test_servers_of_launchers_are_asked() -> None:
-    """Check that the PMIx server of Open MPI returns the name of the host. After this request, MPI must continue and
-    end normally.
+    """Check that the PMIx server of Open MPI returns the name of the host. After the request to PMIx, MPI must continue
+    and end normally.
     """
     done = run_ranks(3, ASKED)
     assert done.returncode == 0, done.stdout + done.stderr

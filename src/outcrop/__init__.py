@@ -84,7 +84,7 @@ def __getattr__(name: str) -> object:
 
 
 def _compiled(name: str) -> ModuleType:
-    """Return the extension module `name`. Raises ImportError with the reason if the module is missing."""
+    """Return the extension module `name`. Raises ImportError with the reason if the extension module is missing."""
     try:
         return import_module(f"outcrop.{name}")
     except ModuleNotFoundError as error:

@@ -1,8 +1,8 @@
-"""The axes of grids with one, two or three axes.
+"""The names, the number and the order of the axes of a grid.
 
 The engine uses three axes for every grid. The engine treats a grid of shape (ny, nx) as (ny, 1, nx), so that each row
-is streamed as one plane. A grid of shape (nx,) is treated as (1, 1, nx), which is a single plane. Users, files and Zarr
-metadata use only the grid's own axes.
+is streamed as one plane. The engine treats a grid of shape (nx,) as (1, 1, nx), which is a single plane. Users, files
+and Zarr metadata use only the own axes of a grid.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _OPTIONS = {1: "-n NX", 2: "-n NX NY", 3: "-n NX NY NZ"}
 
 
 def inside(values: Sequence[T], missing: T) -> tuple[T, T, T]:
-    """Return one value for each of the engine's axes. The grid's own axes get `values`, and the other axes get
-    `missing`."""
+    """Return one value for each of the engine's axes. The grid's own axes get the values in `values`, and the engine's
+    other axes get `missing`."""
     found = [missing] * 3
     for place, value in zip(PLACES[len(values)], values, strict=True):
         found[place] = value
@@ -49,14 +49,14 @@ def grid_shape(shape: Shape) -> GridShape:
 
 
 def x_first(values: Sequence[T], names: Sequence[str]) -> tuple[T, ...]:
-    """Return the values of a grid's own axes in the order in which sizes are printed: x first. `names` are the names of
-    the axes. Outcrop's axes end with x. Axes with Devito's names keep Devito's order, which begins with x."""
+    """Return the values of a grid's own axes in the order in which sizes are printed: x comes first. `names` are the
+    names of the axes. Outcrop's axes end with x. Axes with Devito's names keep Devito's order, which begins with x."""
     return tuple(reversed(values)) if tuple(names) == NAMES[len(values)] else tuple(values)
 
 
 def order_text(ndim: int, names: Sequence[str] = ()) -> str:
-    """Return the text for a shape, such as "(nz, ny, nx)". `names` are the names of the axes, if they are not Outcrop's
-    names."""
+    """Return the text for the order of a shape, such as "(nz, ny, nx)". `names` are the names of the axes, if they are
+    not Outcrop's names."""
     return f"({', '.join(f'n{name}' for name in names)})" if len(names) > 1 else ORDERS[ndim]
 
 
@@ -69,5 +69,5 @@ def option_text(ndim: int) -> str:
 
 
 def size_text(shape: Shape) -> str:
-    """Return the option `-n` for a shape: "-n 20 12 10" for (10, 12, 20)."""
+    """Return the option `-n` for a shape. For example, the shape (10, 12, 20) gives "-n 20 12 10"."""
     return f"-n {' '.join(map(str, reversed(shape)))}"

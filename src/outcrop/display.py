@@ -1,7 +1,7 @@
 """Show objects as short text, and as HTML in notebooks.
 
-Each text can come from a run that an unknown person has made. Therefore the HTML is escaped, and its size is bounded.
-The functions read no files, so they also work for a run that was removed.
+The texts can come from a run that an unknown person has made. Therefore the HTML of a text is escaped, and its size is
+bounded. The functions of this module read no files, so they also work for a run that was removed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 MAX_ROWS = 40
-"""The maximum number of rows that are shown. The last row then says how many rows were left out."""
+"""The maximum number of rows that are shown. If rows were left out, the last row says how many."""
 MAX_CELL = 300
 """The maximum number of characters that are shown of one text."""
 
@@ -40,7 +40,7 @@ class Shown(ABC):
 
 
 class Described(Shown):
-    """The base of classes whose text and HTML are a title above a table."""
+    """The base of classes whose text and HTML consist of a title and a table below the title."""
 
     @abstractmethod
     def _title(self) -> str: ...
@@ -56,7 +56,7 @@ class Described(Shown):
 
 
 def as_text(title: str, rows: Rows) -> str:
-    """Return a title and a table as plain text. The columns are aligned."""
+    """Return a title and a table as plain text. The columns of the table are aligned."""
     kept = _bounded(rows)
     columns = max((len(row) for row in kept), default=0)
     widths = [max(len(row[at]) for row in kept if at < len(row)) for at in range(columns)]
@@ -87,8 +87,8 @@ def escaped(text: object, max_length: int = MAX_CELL) -> str:
 
 
 def joined(names: Sequence[object], max_names: int = 12) -> str:
-    """Return names with commas between them. If there are more than `max_names` names, the text gives only the number
-    of the other names."""
+    """Return names with commas between them. If there are more than `max_names` names, the text has the first
+    `max_names` names and the number of the other names."""
     shown = ", ".join(str(one) for one in names[:max_names])
     return shown if len(names) <= max_names else f"{shown} and {len(names) - max_names} more"
 

@@ -1,15 +1,15 @@
 """This module writes files that survive a power cut. The directory of the files is not trusted, so links in it are not
 followed.
 
-A `Directory` keeps an open descriptor of the directory. It opens each path relative to this descriptor, folder by
-folder, and follows no links. Therefore a link of an attacker cannot lead outside the directory.
+A `Directory` keeps an open descriptor of the directory. The `Directory` opens each path relative to this descriptor,
+folder by folder, and follows no links. Therefore a link that an attacker has made cannot lead outside the directory.
 
     replace     write a temporary file ──► fsync ──► rename ──► fsync folder    a reader sees the old or the new content
     create      O_EXCL, all bytes allocated                                     no existing file is overwritten
     hold        a lock on the directory itself, which is released when its descriptor is closed
 
-The system calls are attributes of `SYSTEM`. Tests replace `SYSTEM` by a model that simulates a power cut: data that
-were not flushed are lost.
+The system calls of this module are attributes of `SYSTEM`. Tests replace `SYSTEM` by a model that simulates a power
+cut. In this model, data that were not flushed are lost.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ MAX_TEXT_BYTES = 256 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
-"""`hold` repeats its attempts to get the lock during 0.2 s. Another process may have the lock for a shorter time. This
-other process then only checks whether the directory is in use."""
+"""`hold` repeats its attempts to get the lock during 0.2 s. A process that only checks whether the directory is in use
+has the lock for a shorter time than 0.2 s."""
 
 
 class System:
-    """The system calls that this module uses. The functions have the same signatures as in `os`. Names are relative to
-    the descriptor `dir_fd`."""
+    """The system calls that this module uses. The functions of `System` have the same signatures as in `os`. File names
+    are relative to the descriptor `dir_fd`."""
 
     open = staticmethod(os.open)
     close = staticmethod(os.close)
@@ -78,8 +78,8 @@ SYSTEM = System()
 
 class Directory:
     """An open directory. `path` is the path that the user gave. Messages contain this path. `is_here` says whether the
-    path still leads to the directory. Names are relative to the directory, with "/" between folders. Each OSError
-    contains the whole path."""
+    path still leads to the directory. In all methods, names of files are relative to the directory, with "/" between
+    folders. The message of each OSError contains the whole path."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path, self.handle = path, handle
@@ -87,7 +87,8 @@ class Directory:
 
     @classmethod
     def open(cls, path: Path) -> Directory:
-        """Open the directory at `path`. Links are followed, because the user has named `path`. Raises OSError."""
+        """Open the directory at `path`. `open` follows links in `path`, because the user has named `path`. Raises
+        OSError."""
         return cls(path, SYSTEM.open(path, _FOLDER))
 
     def close(self) -> None:
@@ -106,7 +107,7 @@ class Directory:
         self.close()
 
     def is_here(self, path: Path | None = None) -> bool:
-        """Return True if `path` leads to this directory. By default, `path` is the path with which the directory was
+        """Return True if `path` leads to this directory. The default of `path` is the path with which the directory was
         opened."""
         try:
             there, own = self._system.stat(path or self.path), self._system.fstat(self.handle)
@@ -115,7 +116,7 @@ class Directory:
         return (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)
 
     def is_same(self, other: Directory) -> bool:
-        """Return True if both objects are the same directory, even if their paths differ."""
+        """Return True if this object and `other` are the same directory, even if their paths differ."""
         own, there = self._system.fstat(self.handle), self._system.fstat(other.handle)
         return (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)
 
@@ -128,12 +129,13 @@ class Directory:
             return None
 
     def names(self, name: str = "") -> list[str]:
-        """Return the sorted names in a folder. The default folder is the directory itself."""
+        """Return the sorted names of the files in the folder `name`. The default folder is the directory itself."""
         with self._folder(name) as folder:
             return sorted(self._system.listdir(folder))
 
     def read(self, name: str, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-        """Return the content of a regular file. Raises StorageError for other files, and for more than `max_bytes`."""
+        """Return the content of a regular file. Raises StorageError if the file is not a regular file, or has more than
+        `max_bytes` bytes."""
         with self.opened(name) as handle:
             size = self._system.fstat(handle).st_size
             if size > max_bytes:
@@ -141,12 +143,12 @@ class Directory:
             return self.read_from(handle, 0, size)
 
     def read_file(self, name: str, count: int) -> bytes:
-        """Return the first `count` bytes of a regular file, or the whole file if it is shorter."""
+        """Return the first `count` bytes of a regular file. If the file is shorter, return the whole file."""
         with self.opened(name) as handle:
             return self.read_from(handle, 0, count)
 
     def read_from(self, handle: int, offset: int, count: int) -> bytes:
-        """Read `count` bytes of an open file, or fewer if the file is shorter."""
+        """Return `count` bytes of an open file from `offset` on, or fewer bytes if the file ends earlier."""
         parts = []
         while count > 0 and (part := self._system.read(handle, min(count, 1 << 30), offset)):
             parts.append(part)
@@ -165,9 +167,10 @@ class Directory:
 
     @contextlib.contextmanager
     def opened(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
-        """Open an existing regular file and yield its descriptor. Raises StorageError for other files."""
+        """Open an existing regular file and yield its descriptor. Raises StorageError if the file is not a regular
+        file."""
         with self._parent(name) as (folder, last), self._named(name):
-            # Without O_NONBLOCK, this call would wait for a writer if the name belongs to a pipe.
+            # If `last` is a pipe, this call would wait for a writer without O_NONBLOCK.
             handle = self._system.open(last, flags | _INSIDE | os.O_NONBLOCK, dir_fd=folder)
         try:
             if not stat.S_ISREG(self._system.fstat(handle).st_mode):
@@ -186,7 +189,8 @@ class Directory:
 
     def create(self, name: str, *parts: Buffer, size: int = 0, flush: bool = False) -> None:
         """Make a file that begins with `parts`, one after the other, and allocate `size` bytes for the file. Raises
-        FileExistsError if the name is taken. If the new file cannot be completed, it is removed."""
+        FileExistsError if a file with this name exists. If the new file cannot be completed, `create` removes this
+        file."""
         with self._parent(name) as (folder, last), self._named(name):
             handle = self._system.open(last, os.O_RDWR | os.O_CREAT | os.O_EXCL | _INSIDE, 0o666, dir_fd=folder)
             try:
@@ -205,8 +209,8 @@ class Directory:
                 raise
 
     def create_whole(self, name: str, content: bytes, size: int) -> None:
-        """Make a durable file. Unlike `create`, this function gives the file its name only when the file is complete.
-        Raises FileExistsError if the name is taken."""
+        """Make a durable file. Unlike `create`, `create_whole` gives the file its name only when the file is complete.
+        Raises FileExistsError if a file with this name exists."""
         beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # no other process uses this name
         self.create(beside, content, size=size, flush=True)
         try:
@@ -217,8 +221,8 @@ class Directory:
                 except OSError as error:
                     if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
                         raise
-                    # The file system has no hard links. If another process makes the file between the next check and
-                    # the rename, the rename replaces this file.
+                    # This branch is for file systems without hard links. If another process makes a file with this name
+                    # between the next check and the rename, the rename replaces that file.
                     if self.status(name) is not None:
                         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
                     self._system.rename(made, last, src_dir_fd=folder, dst_dir_fd=folder)
@@ -227,7 +231,7 @@ class Directory:
         self.flush(name.rpartition("/")[0])
 
     def grow(self, name: str, size: int) -> None:
-        """Allocate the first `size` bytes of an existing file. Its content does not change."""
+        """Allocate the first `size` bytes of the existing file `name`. Its content does not change."""
         with self.opened(name, os.O_RDWR) as handle:
             self._system.allocate(handle, 0, size)
 
@@ -256,7 +260,8 @@ class Directory:
         self._system.fsync(handle)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replace the content of a file. A reader sees either the old or the new content, even after a power cut."""
+        """Replace the content of a file. A reader sees either the whole old content or the whole new content, even
+        after a power cut."""
         beside = name + ".tmp"
         self.remove(beside)  # a killed process may have left this file
         self.create(beside, content, flush=True)
@@ -270,8 +275,8 @@ class Directory:
             raise
 
     def link(self, name: str, target: str) -> None:
-        """Make the link `name` atomically. An existing file or link with this name is replaced. Raises
-        IsADirectoryError if there is a folder with this name."""
+        """Make the link `name` atomically. An existing file or link with the name `name` is replaced. Raises
+        IsADirectoryError if `name` is a folder."""
         beside = name + ".tmp"
         self.remove(beside)
         with self._parent(name) as (folder, last), self._named(name):
@@ -283,7 +288,8 @@ class Directory:
                 raise
 
     def move(self, name: str, to: str) -> None:
-        """Give a file or a folder another name in the same directory. The caller must flush both folders."""
+        """Give a file or a folder another name in this directory. The caller must flush the folders of the old name and
+        of the new name."""
         with self._parent(name) as (source, last), self._parent(to) as (target, new), self._named(name):
             self._system.rename(last, new, src_dir_fd=source, dst_dir_fd=target)
 
@@ -297,8 +303,8 @@ class Directory:
                 self.remove(name)
 
     def remove_empty(self, name: str, depth: int = 8) -> None:
-        """Remove the empty folders inside a folder, down to `depth` levels, and then the folder itself if it is
-        empty."""
+        """Remove the empty folders inside the folder `name`, down to `depth` levels. If the folder `name` is then
+        empty, remove this folder, too."""
         with contextlib.suppress(OSError):
             for inner in self.names(name) if depth else ():
                 self.remove_empty(f"{name}/{inner}", depth - 1)
@@ -306,12 +312,12 @@ class Directory:
                 self._system.rmdir(last, dir_fd=folder)
 
     def flush(self, name: str = "") -> None:
-        """Make the names in a folder durable. The default folder is the directory itself."""
+        """Make the names of the files in the folder `name` durable. The default folder is the directory itself."""
         with self._folder(name) as folder, self._named(name):
             self._system.fsync(folder)
 
     def flush_all(self, name: str = "") -> None:
-        """Make all names below a folder durable."""
+        """Make the names of all files and folders below the folder `name` durable."""
         for inner in self.names(name):
             path = f"{name}/{inner}" if name else inner
             status = self.status(path)
@@ -320,8 +326,8 @@ class Directory:
         self.flush(name)
 
     def hold(self, shared: bool = False) -> int:
-        """Lock the directory. If `shared` is False, the lock is exclusive. Return a descriptor that keeps the lock
-        until it is closed. Raises InputError if another process has the lock."""
+        """Lock the directory. If `shared` is False, the lock is exclusive. Return a descriptor. The lock is kept until
+        this descriptor is closed. Raises InputError if another process has a lock that conflicts with this lock."""
         handle = self._system.open(".", _FOLDER, dir_fd=self.handle)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -345,7 +351,7 @@ class Directory:
 
     @contextlib.contextmanager
     def _parent(self, name: str) -> Iterator[tuple[int, str]]:
-        """Yield the descriptor of the folder that contains `name`, and the last part of the name."""
+        """Yield the descriptor of the folder that contains `name`, and the last part of `name`."""
         folder, _, last = name.rpartition("/")
         assert last not in ("", ".", ".."), name
         with self._folder(folder) as handle:
@@ -359,8 +365,8 @@ class Directory:
                 assert part not in ("", ".", ".."), name
                 with self._named(name):
                     inner = self._system.open(part, _FOLDER | _INSIDE, dir_fd=handle)
-                # Change `handle` before the close. If the close came first, a Ctrl-C between the two statements would
-                # make the cleanup close a descriptor twice.
+                # Change `handle` before the close. If the close came first, a Ctrl-C between the close and the change
+                # of `handle` would make the cleanup close a descriptor twice.
                 outer, handle = handle, inner
                 if outer != self.handle:
                     self._system.close(outer)
@@ -380,8 +386,9 @@ class Directory:
 
 
 def flush_parents(path: Path) -> None:
-    """Make the names of all parents of a directory durable. Other processes can have made some of the parents. The
-    function skips folders that this user cannot read and folders that the file system cannot flush. Raises OSError."""
+    """Make the names of all parents of a directory durable. Other processes can have made some of the parents.
+    `flush_parents` skips folders that this user cannot read, and folders that the file system cannot flush. Raises
+    OSError."""
     for parent in path.absolute().parents:
         try:
             with Directory.open(parent) as folder:

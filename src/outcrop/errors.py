@@ -12,10 +12,10 @@ _is_command = False
 
 
 class OutcropError(Exception):
-    """The base class of all errors that are not bugs. Bugs raise `AssertionError`.
+    """The base class of all errors that are not bugs of Outcrop. Bugs raise `AssertionError`.
 
-    If several ranks raise the same error, `is_told_elsewhere` is True on all ranks but one. The commands print the
-    message only on this one rank."""
+    If several ranks raise the same error, `is_told_elsewhere` is False on one rank and True on all other ranks. The
+    commands print the message only on the rank with False."""
 
     is_told_elsewhere = False
 
@@ -25,24 +25,27 @@ class OutcropError(Exception):
 
 
 class InputError(OutcropError):
-    """The request cannot be fulfilled. The message says which value is wrong and which values are right."""
+    """The request cannot be fulfilled. The message of an InputError says which value is wrong and which values are
+    right."""
 
 
 class WrongTypeError(InputError, TypeError):
-    """A Python program uses a wrong kind of object or argument, such as an unknown keyword. This error is also a
-    TypeError, because Python, SymPy and NumPy expect a TypeError in these cases."""
+    """A Python program uses a wrong kind of object or argument, such as an unknown keyword. A WrongTypeError is also a
+    TypeError, because Python, SymPy and NumPy expect a TypeError for a wrong kind of object."""
 
 
 class BudgetError(InputError):
-    """The memory budget is too small. The message gives the smallest budget that works."""
+    """The memory budget is too small. The message of a BudgetError gives the smallest budget that works."""
 
 
 class StorageError(OutcropError):
-    """A read, write, flush or allocation on storage failed. The message has path, offset, length and cause."""
+    """A read, write, flush or allocation on storage failed. The message of a StorageError has the path, the offset, the
+    length and the cause."""
 
 
 class CorruptionError(StorageError):
-    """The bytes that were read differ from the bytes that were written. The message names file, offset and plane."""
+    """The bytes that were read differ from the bytes that were written. The message of a CorruptionError names the
+    file, the offset and the plane."""
 
 
 class CommunicationError(OutcropError):
@@ -50,14 +53,14 @@ class CommunicationError(OutcropError):
 
 
 class InterruptedRun(OutcropError):
-    """The user stopped a run. The last committed generation is intact, and the message says how to resume."""
+    """The user stopped a run. The last committed generation is intact, and the message says how to resume the run."""
 
 
 @contextmanager
 def os_errors_as(kind: type[OutcropError], what: str, names_file: bool = False) -> Iterator[None]:
-    """If the body of the `with` raises an OSError, raise an error of type `kind` instead. The message is `what`,
-    followed by the reason that the system gives. If `names_file` is true, the message ends with the name of the
-    file."""
+    """If the body of the `with` raises an OSError, raise an error of type `kind` instead. The message of the new error
+    is `what`, followed by the reason that the system gives. If `names_file` is true, this message ends with the name of
+    the file."""
     try:
         yield
     except OSError as error:
@@ -65,8 +68,8 @@ def os_errors_as(kind: type[OutcropError], what: str, names_file: bool = False) 
 
 
 def without_mpi(error: Exception) -> InputError:
-    """Return the error for a program that needs several ranks, but cannot use MPI. `error` is the exception that
-    `from mpi4py import MPI` has raised. The message names the package to install."""
+    """Return the error for a program that needs several ranks, but cannot use MPI. `error` is the exception that `from
+    mpi4py import MPI` has raised. The message of this error names the package to install."""
     if isinstance(error, ModuleNotFoundError) and error.name == "mpi4py":
         return InputError("several ranks need mpi4py, which is not installed: pip install 'outcrop[mpi]'")
     first = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -76,8 +79,8 @@ def without_mpi(error: Exception) -> InputError:
 
 
 def shown(value: object, max_length: int = 120) -> str:
-    """Return a user's value on one line, for messages. A Python program gets the `repr` of the value, and a command
-    gets TOML. If the text is longer than `max_length`, its middle is omitted.
+    """Return a user's value on one line, for messages. In a Python program, the text is the `repr` of the value. In a
+    command, the text is TOML. If this text is longer than `max_length`, its middle is omitted.
     """
     try:
         text = " ".join((_in_toml(value) if _is_command else repr(value)).split())
@@ -87,7 +90,7 @@ def shown(value: object, max_length: int = 120) -> str:
 
 
 def _in_toml(value: object) -> str:
-    """Return the text of a value in a TOML file. A slice is a pair [begin, end] there."""
+    """Return the text of a value in a TOML file. In TOML, a slice is a pair [begin, end]."""
     match value:
         case bool():
             return str(value).lower()
@@ -101,9 +104,9 @@ def _in_toml(value: object) -> str:
 
 
 def by_caller(command: str, python: str) -> str:
-    """Return the words that the caller of Outcrop uses: `command` for a command, and `python` for a Python program. A
-    message that names an option uses this function: by_caller("--force", "force=True"). Options without a flag are keys
-    of a TOML file: by_caller("problem.spacing", "spacing=")."""
+    """Return `command` for a user of the command line, and `python` for a Python program. Messages that name an option
+    use `by_caller`, for example by_caller("--force", "force=True"). If an option has no flag, `command` is its key in a
+    TOML file, for example by_caller("problem.spacing", "spacing=")."""
     return command if _is_command else python
 
 

@@ -1,10 +1,10 @@
 """Check the paths that users give before anything is opened or made.
 
-An input file must be a regular file, because the opening of a FIFO could wait forever, and a device can be endless. A
-check that fails raises an InputError with a message of one line.
+An input file must be a regular file. The opening of a FIFO could wait forever, and a device can be endless. A check
+that fails raises an InputError with a message of one line.
 
-Some commands need a directory for their own files. If the directory is missing, three functions are called in this
-order. `made_directory` calls all three:
+Some commands need a directory for their own files. If the directory is missing, three functions are called in the order
+of this list. `made_directory` calls all three:
 
     require_directory     check that the directory exists or can be made; change nothing
     make_directory        make the directory, after all arguments have been checked
@@ -57,8 +57,9 @@ def as_place(given: object, name: str) -> Path:
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Return True if a file, a folder or another object exists at a path. Raises InputError if the system cannot tell.
-    For example, the path has a loop of links, its name is too long, or this user is not allowed to search a folder."""
+    """Return True if a file, a folder or another object exists at a path. Raises InputError if the system cannot tell
+    whether the path exists, for example because the path has a loop of links, its name is too long, or the user is not
+    allowed to search a folder."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -69,7 +70,8 @@ def is_there(path: str | os.PathLike[str]) -> bool:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading. Raises InputError for other files. Does not wait if the file is a pipe."""
+    """Open a regular file for reading. Raises InputError for other files. If the file is a pipe, the function does not
+    wait."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
@@ -189,8 +191,8 @@ def remove_made(made: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def made_directory(directory: Path) -> Iterator[None]:
-    """Make a directory if it is missing, so that the body of the `with` can write files there. At the end, new
-    directories that are empty are removed. Raises InputError."""
+    """Make a directory if it is missing, so that the body of the `with` statement can write files to the directory. At
+    the end of the `with` statement, new directories that are empty are removed. Raises InputError."""
     require_directory(directory)
     made = make_directory(directory)
     try:

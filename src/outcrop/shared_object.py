@@ -1,10 +1,10 @@
-"""Compile code once, and keep the shared object in the user's cache. The name of the file is a hash of everything that
-affects the compiled code.
+"""This module compiles code only once, and keeps the shared object in the user's cache. The name of the file in the
+cache is a hash of everything that affects the compiled code.
 
     source, compiler, flags, machine ──► key ──► $XDG_CACHE_HOME/outcrop/<kind>/<key>.so ──► checked, loaded
 
-The file has a seal (`outcrop.user_cache`). If the file is damaged, or if other users may write it, the code is compiled
-again.
+The file has a seal (`outcrop.user_cache`). If the file in the cache is damaged, or if other users may write it, the
+code is compiled again.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from outcrop.errors import InputError
 from outcrop.user_cache import CacheFolder, open_folder
 
 MAX_BYTES = 64 << 20
-"""Larger files in the cache are treated as damaged. A kernel has about 50 KB, and a transport has about 1 MB."""
+"""Files in the cache with more than MAX_BYTES bytes are treated as damaged. A kernel has about 50 KB, and a transport
+has about 1 MB."""
 
 MAX_COMPILE_SECONDS = 1200.0
-"""A longer compilation is stopped. Usually, the compilation of a kernel takes seconds, and the compilation of the
-aggregation library takes a minute. A kernel from an untrusted file could take days."""
+"""A compilation that takes more than MAX_COMPILE_SECONDS is stopped. Usually, the compilation of a kernel takes
+seconds, and the compilation of the aggregation library takes a minute. A kernel from an untrusted file could take
+days."""
 
 
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
-    """Return the path of the cached shared object for this content. `load_library` loads the object. If the object is
-    missing, `build(path)` makes it. Raises InputError if the cache cannot be used. Exceptions that `build` raises are
-    not caught."""
+    """Return the path of the shared object in the cache. `load_library` loads the object. If the shared object is not
+    in the cache, `build(path)` makes it. Raises InputError if the cache cannot be used. If `build` raises an exception,
+    the caller gets this exception."""
     key = hashlib.sha256(json.dumps([*content, *_machine()]).encode()).hexdigest()[:32]
     name = f"{key}.so"
     with open_folder(kind, make=True) as folder:
@@ -74,8 +76,9 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
             if not beside.is_file():
                 raise InputError("the compiler reported success, but wrote no file: check CC and CXX")
             with folder.locked():
-                # A file that another process has kept in the meantime stays, because processes have mapped it. On
-                # network file systems, they would lose its content.
+                # If another process has written the file to the cache during the compilation, that file stays, because
+                # processes have mapped it. On network file systems, these processes would lose the content of a
+                # replaced file.
                 if folder.read(name, MAX_BYTES) is None:
                     folder.write(name, beside.read_bytes())
     except OSError as error:
@@ -85,8 +88,8 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
 
 
 def _machine() -> list[str]:
-    """Return the names of the processor and of the C library. These names are a part of the key, because several
-    machines can share the folder of the cache."""
+    """Return the names of the processor and of the C library. The names are a part of the key in the cache, because
+    several machines can share the folder of the cache."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -95,8 +98,8 @@ def _machine() -> list[str]:
 
 
 def run_compiler(command: Sequence[str], what: str) -> None:
-    """Run a compiler. If the compiler fails, raise InputError with the first line of its output that contains the word
-    "error". `what` names the compiled code in the message."""
+    """Run a compiler. If the compiler fails, raise InputError. The message has the first line of the output that
+    contains the word "error". `what` names the compiled code in the message."""
     done = _run(command)
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)
@@ -137,9 +140,9 @@ def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Return two texts about a compiler. The first text contains the path, the size and the time of the compiler's
-    file. The second text is the version. The version alone is not enough, because the command can be a wrapper script
-    that changes without a new version."""
+    """Return two texts about a compiler. The first returned text contains the path, the size and the time of the
+    compiler's file. The second returned text is the version of the compiler. The version of the compiler is not enough,
+    because the command can be a wrapper script that changes without a new version."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"

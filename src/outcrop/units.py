@@ -1,4 +1,4 @@
-"""Read and write sizes, rates and times as text."""
+"""This module converts texts to sizes, and converts sizes, rates and times to text."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt]?)(i?b)?|(%))\s*", re.
 _MAX_DIGITS = 40
 
 ADDRESSABLE_BYTES = 1 << 63
-"""File offsets and memory sizes are below this limit, because the system counts bytes in signed numbers of 64 bits."""
+"""File offsets and memory sizes are below ADDRESSABLE_BYTES, because the system counts bytes in signed numbers of 64
+bits."""
 
 
 def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
     """Return the number of bytes that `text` means: "512MiB", "1.5 GiB", "64k" (binary), "2GB" (decimal), "25%" (of
-    `whole_bytes`), or a number. Raises InputError for other text, and for sizes below 1 or of 8 EiB and more."""
+    `whole_bytes`), or a number. Raises InputError for a text that means no size, and for sizes below 1 byte or from 8
+    EiB on."""
     remedy = "write for example 512MiB, 1.5GiB or 25%"
     if isinstance(text, str):
         match = _SIZE.fullmatch(text)
@@ -49,8 +51,8 @@ def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes as text: 1536 -> "1.5 KiB". The unit is the largest binary unit up to TiB that is not
-    larger than `count`."""
+    """Return a number of bytes as text. Example: 1536 -> "1.5 KiB". The unit is the largest binary unit up to TiB that
+    is not larger than `count`."""
     if abs(count) < 1024:
         return f"{count:.0f} B"
     for unit in ("KiB", "MiB", "GiB"):
@@ -61,8 +63,8 @@ def format_bytes(count: float) -> str:
 
 
 def format_bytes_up(count: int) -> str:
-    """Return a size as text that means at least `count` bytes, for a budget that is needed. Sizes up to 10 MiB are in
-    KiB, and larger sizes have at most two decimals."""
+    """Return a text for the budget that a run needs. The text means at least `count` bytes. The unit of sizes up to 10
+    MiB is KiB. Larger sizes have at most two decimals."""
     if count <= 10 << 20:
         return f"{-(-count // 1024)} KiB"
     power = 20 if count <= 10 << 30 else 30 if count <= 10 << 40 else 40
@@ -70,7 +72,7 @@ def format_bytes_up(count: int) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration: "0.123 s", "12.3 s", "4 min 05 s", "3 h 20 min"."""
+    """Return a duration as text. Examples: "0.123 s", "12.3 s", "4 min 05 s", "3 h 20 min"."""
     if seconds < 10:
         return f"{seconds:.3f} s"
     if seconds < 60:
@@ -82,7 +84,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """Return a rate with a decimal prefix and without a unit: 5.4e9 -> "5.40 G"."""
+    """Return a rate as text, with a decimal prefix and without a unit. Example: 5.4e9 -> "5.40 G"."""
     for unit in ("", "k", "M"):
         if abs(per_second) < 1000:
             return f"{per_second:.3g} {unit}"
@@ -91,5 +93,6 @@ def format_rate(per_second: float) -> str:
 
 
 def counted(number: int, what: str, plural: str = "s") -> str:
-    """Return a number with its noun, in the plural unless the number is 1: "1 step", "3 steps", "2 passes"."""
+    """Return a number and its noun. If the number is not 1, the noun is in the plural. Examples: "1 step", "3 steps",
+    "2 passes"."""
     return f"{number} {what}{plural * (number != 1)}"

@@ -1,21 +1,23 @@
-"""Files that Outcrop keeps for its user between runs: compiled code, built-in stencils and measured figures.
+"""This module manages the files that Outcrop keeps for its user between runs. The files contain compiled code, built-in
+stencils and measured figures.
 
     $XDG_CACHE_HOME/outcrop/<kind>/<name>     content, then a seal: the SHA-256 of kind, name and content
 
-Outcrop executes compiled code from the cache, so other users must not be able to change it. The folders have mode
-0700. Outcrop checks that each folder belongs to this user, is not a link, and cannot be written by other users. The
-folders are opened one by one, from the outermost to the innermost, and files are opened only through the open folder.
-Therefore no other user can replace a folder or file after Outcrop has checked its owner and mode. A file is valid if it
-belongs to this user, is not a link, has the right seal, and cannot be written by other users. If a file is not valid,
-Outcrop makes it again.
+Outcrop executes compiled code from the cache, so other users must not be able to change this code. The folders have
+mode
+0700. Outcrop checks each folder of the cache. The folder must belong to this user, must not be a link, and other users
+must not be able to write to it. The folders are opened one by one, from the outermost to the innermost, and files are
+opened only through the open folder. Therefore no other user can replace a folder or file after Outcrop has checked its
+owner and mode. A file is valid if it belongs to this user, is not a link, has the right seal, and cannot be written by
+other users. If a file is not valid, Outcrop makes it again.
 
 Several processes can write the same file at the same time. Each process writes a whole file under a temporary name,
 flushes the file and renames it.
 
-Measured figures are kept in JSON files, so that each figure is measured only once. These files have the kind "", so
+Measured figures are kept in JSON files, so that each figure is measured only once. The JSON files have the kind "", so
 they are directly in the folder $XDG_CACHE_HOME/outcrop. A process that adds figures to a file reads the file and writes
-it again. During this time, the process holds a lock on the folder, so that no process overwrites the figures of another
-process.
+it again. While a process adds figures, it holds a lock on the folder, so that no process overwrites the figures of
+another process.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class CacheFolder:
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
         """Return the content of a file. The result is None if the file is missing, damaged or too long, or if other
-        users may write it."""
+        users may write the file."""
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor)
         except OSError:
@@ -87,7 +89,7 @@ class CacheFolder:
         return content if data[-_SEAL_BYTES:] == self._seal(name, content) else None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file with its seal, and make it durable. Raises OSError."""
+        """Write a file with its seal, and make the file durable. Raises OSError."""
         beside = f".{name}.{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(beside, flags, 0o600, dir_fd=self.descriptor)
@@ -111,8 +113,8 @@ class CacheFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold a lock on the folder, so that no other process holds this lock at the same time. If the file system has
-        no locks, or if another process holds the lock for more than MAX_LOCK_SECONDS, go on without a lock."""
+        """Hold a lock on the folder. Only one process can hold this lock at a time. If the file system has no locks, or
+        if another process holds the lock for more than MAX_LOCK_SECONDS, continue without a lock."""
         end = time.monotonic() + MAX_LOCK_SECONDS
         has_lock = False
         while not has_lock:
@@ -139,8 +141,8 @@ class CacheFolder:
 
 
 def cache_home() -> Path:
-    """Return $XDG_CACHE_HOME, or ~/.cache if this variable is unset, empty or relative. Raises InputError if the user
-    has no home directory."""
+    """Return $XDG_CACHE_HOME. Return ~/.cache if this variable is not set, is empty, or is a relative path. Raises
+    InputError if the user has no home directory."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the XDG specification says to ignore relative paths
         return Path(named)
@@ -155,7 +157,7 @@ def cache_home() -> Path:
 
 @contextmanager
 def open_folder(kind: str = "", home: Path | None = None, *, make: bool) -> Iterator[CacheFolder]:
-    """Open the folder <home>/outcrop/<kind> and check it. `home` defaults to cache_home(). If `make` is true, missing
+    """Open and check the folder <home>/outcrop/<kind>. `home` defaults to cache_home(). If `make` is true, missing
     folders are made. Raises InputError if a folder is missing, cannot be used, or can be changed by other users."""
     path = cache_home() if home is None else home
     handle = -1
@@ -199,8 +201,8 @@ def _open_inner(outer: int, name: str, make: bool) -> int:
 
 
 def _require_own(handle: int, path: Path) -> None:
-    """Remove the rights of other users to the folder. Raises InputError if the folder belongs to another user, or if
-    other users can still write to it."""
+    """Change the mode of the folder so that other users have no rights to it. Raises InputError if the folder belongs
+    to another user, or if other users can still write to it."""
     info = os.fstat(handle)
     if info.st_uid != os.geteuid():
         raise InputError(f"the cache {path} belongs to user {info.st_uid}, you are user {os.geteuid()}; {REMEDY}")
@@ -215,8 +217,8 @@ def _require_own(handle: int, path: Path) -> None:
 
 
 def load_figures(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
-    """Return the measured figures in a file, as a dictionary from keys to figures. Figures that are not valid are left
-    out. The dictionary is empty if the file cannot be used."""
+    """Return the measured figures in a file, as a dictionary from keys to figures. The result does not contain figures
+    that are not valid. If the file cannot be used, the dictionary is empty."""
     try:
         with open_folder(make=False) as folder:
             return _figures_in(folder, name, figures)
@@ -225,15 +227,16 @@ def load_figures(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
 
 
 def keep_figures(name: str, figures: Mapping[str, DataclassInstance]) -> None:
-    """Add measured figures to a file. All figures have the same type. Figures that other processes add at the same time
-    are kept, too. If the cache cannot be used, the figures are lost, but no error is raised."""
+    """Add measured figures to a file. All figures have the same type. If other processes add figures at the same time,
+    their figures are also kept. If the cache cannot be used, the function does not write the figures, and raises no
+    error."""
     with suppress(InputError, OSError), open_folder(make=True) as folder, folder.locked():
         known = _figures_in(folder, name, type(next(iter(figures.values()))))
         _write_figures(folder, name, {key: one for key, one in known.items() if key not in figures} | dict(figures))
 
 
 def forget_figures(name: str, figures: type[DataclassInstance], key: str) -> None:
-    """Remove the figures of one key from a file. If the cache cannot be used, nothing happens."""
+    """Remove the figures of one key from a file. If the cache cannot be used, the function does nothing."""
     with suppress(InputError, OSError), open_folder(make=False) as folder, folder.locked():
         known = _figures_in(folder, name, figures)
         if known.pop(key, None) is not None:
@@ -246,7 +249,7 @@ def _write_figures(folder: CacheFolder, name: str, figures: Mapping[str, Datacla
 
 
 def key_of(what: str) -> str:
-    """Return the key of the figures that the text `what` identifies."""
+    """Return the key under which a file keeps the figures that the text `what` identifies."""
     return hashlib.sha256(what.encode()).hexdigest()[:32]
 
 
@@ -261,8 +264,8 @@ def _figures_in(folder: CacheFolder, name: str, figures: type[FiguresT]) -> dict
 
 
 def _are(figures: type[DataclassInstance], values: object) -> bool:
-    """Return True if the values are valid for an object of the type `figures`: texts, finite numbers, and None for an
-    unknown figure."""
+    """Return True if `values` are valid for an object of the type `figures`. Texts and finite numbers are valid, and
+    None is valid for an unknown figure."""
     if not isinstance(values, Mapping):
         return False
     known = {field.name: field for field in fields(figures)}

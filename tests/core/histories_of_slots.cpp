@@ -59,8 +59,8 @@ std::string read_text(Folder &folder, const std::string &name) {
   return text;
 }
 
-// Writes a temporary file, makes it durable, renames it, and makes the folder durable. A commit of an array has the
-// same steps.
+// Writes a temporary file, makes it durable, renames it, and makes the folder durable. A commit of an array consists of
+// the same steps.
 void write_durably(Folder &folder, const std::string &name, const std::string &text) {
   const std::string beside = name + ".tmp";
   folder.remove(beside);

@@ -234,8 +234,8 @@ class ModelFiles final : public Files {
 
 // ---------------------------------------------------------------------------------------------- processes
 
-// Lets another process run: `next`. Then waits until the calling process has its turn again. Only one thread runs at a
-// time, and only this function lets another thread run.
+// Lets another process run: `next`. The calling process then waits until it has its turn again. Only one thread runs at
+// a time. Only this function lets another thread run.
 void Storage::let_go_on(Process &next) {
   if (next.has_ended || next.number == turn_) return;
   std::unique_lock lock(mutex_);
@@ -366,8 +366,8 @@ void Storage::flush(Inode &inode) {
   inode.sizes.clear();
 }
 
-// Simulates a flush that fails. Only some sectors are written to the device. After the failure, the model treats all
-// sectors as flushed, as real systems do.
+// Simulates a flush that fails. The failed flush writes only some sectors to the device. After the failure, the model
+// treats all sectors as flushed, as real systems do.
 void Storage::flush_badly(Inode &inode) {
   inode.durable.resize(inode.seen.size());
   for (const auto &[sector, versions] : inode.dirty)

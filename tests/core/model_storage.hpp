@@ -2,17 +2,18 @@
 // all events. The model has these parts:
 //
 //     a file      has bytes that programs see, and bytes on the device. After a power cut, a sector that was not
-//                 flushed has its old content, its new content, or a content that it had in between. A flush that fails
-//                 can write only some sectors. Later flushes do not write the other sectors.
+//                 flushed can have its old content, its new content, or a content that it had between them. A flush
+//                 that fails can write only some sectors. Later flushes do not write the sectors that are missing.
 //     a folder    has two lists of names: the names that programs see, and the names that are stored on the device. A
-//                 power cut can lose changes of names that were not flushed. Two kinds of changes are kept: the first
-//                 changes (as journals keep them), or any changes that do not depend on a lost change (as POSIX
-//                 allows).
+//                 power cut can lose changes of names that were not flushed. The seed decides which changes are kept:
+//                 the first changes (as journals keep them), or any changes that do not depend on a lost change (as
+//                 POSIX allows).
 //     a process   can be killed before, during or after any operation. At any operation, another process can get its
 //                 turn.
-//     an error    can occur in any operation: before the operation, in the middle, or after all of its work.
+//     an error    can occur in any operation: before the operation begins, in the middle of the operation, or after the
+//                 operation has done all of its work.
 //
-// Mutations are deliberate mistakes in protocols. A test checks that the model detects each of these mistakes.
+// Mutations are deliberate mistakes in protocols. A test checks that the model detects each mutation.
 #pragma once
 
 #include <condition_variable>
@@ -33,7 +34,7 @@ namespace outcrop::model {
 
 using Bytes = std::vector<std::byte>;
 
-/// Thrown to end a process. Code that handles errors does not catch this type.
+/// Thrown to end a process. Code that handles errors does not catch exceptions of the type `Killed`.
 struct Killed {};
 
 enum class Mutation {
@@ -69,13 +70,14 @@ class Storage {
   Storage(std::uint64_t seed, Mutation mutation) : random(seed), mutation_(mutation) {}
 
   /// Runs one program as a process, or two programs as processes that take turns. Returns when all processes have
-  /// ended. Rethrows the first exception of a process other than Killed.
+  /// ended. If a process throws an exception that is not `Killed`, rethrows the first such exception.
   void run(const std::vector<std::function<void(Files &)>> &programs, const Weather &weather);
 
   /// Runs a program without faults.
   void run_well(const std::function<void(Files &)> &program) { run({program}, {}); }
 
-  /// Return the names and the bytes that programs see.
+  /// names_in() returns the names that programs see in a folder, and content() returns the bytes that programs see in a
+  /// file.
   std::set<std::string> names_in(const std::string &folder) const;
   Bytes content(const std::string &folder, const std::string &name) const;
 
@@ -113,7 +115,7 @@ class Storage {
     bool is_dead = false, has_ended = false;
   };
 
-  // Begins an operation. Another process can run before the operation, and this process can be killed at the operation.
+  // Begins an operation. Before the operation, another process can run. At the operation, this process can be killed.
   // Returns true if the process must be killed after the operation.
   bool begin(Process &process, const char *what, const std::string &path);
   void note(const Process &process, const char *what, const std::string &path) const;
@@ -138,7 +140,7 @@ class Storage {
   std::uint64_t operations_ = 0;
   bool had_errors_ = false, is_off_ = false;
 
-  // Each process is a thread. Only the process with the number `turn_` runs.
+  // Each process is a thread. Only the process whose number is `turn_` runs.
   std::vector<std::unique_ptr<Process>> processes_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,4 +1,4 @@
-// Finds the NUMA node of a page.
+// Finds the NUMA node of a page of memory.
 #pragma once
 
 #include <linux/mempolicy.h>
@@ -9,7 +9,7 @@
 
 namespace outcrop {
 
-/// Returns the NUMA node of a resident page, or -1 if the system does not report it.
+/// Returns the NUMA node of a resident page, or -1 if Linux does not report the node.
 inline int node_of_page(const std::byte *data) {
   int node = -1;
   if (syscall(SYS_get_mempolicy, &node, nullptr, 0, data, MPOL_F_NODE | MPOL_F_ADDR) != 0) return -1;

@@ -1,5 +1,5 @@
-// Runs histories of protocols on a model of storage. In a history, each process first recovers the state of earlier
-// processes, and then writes. A process can be killed at any point.
+// Functions that run random histories of protocols on a model of storage. In a history, each process first recovers the
+// state that earlier processes have left, and then writes. A process can be killed at any point.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,23 @@ struct History {
   std::uint64_t operations = 0;
 };
 
-/// Runs a history of an array. The array has two slots for each tile, and two records that are written alternately,
-/// like all committed arrays.
+/// Runs a history of an array. Like all committed arrays, the array has two slots for each tile. The array also has two
+/// records, which are written alternately.
 History live_of_slots(std::uint64_t seed, Mutation mutation);
-/// Runs a history in which one or two writers stage steps, drain the steps to a target, and recover staged steps after
-/// a failure.
+/// Runs a history of staging. One or two writers stage steps and drain the steps to a target. After a failure, the
+/// writers recover staged steps.
 History live_of_stages(std::uint64_t seed, Mutation mutation);
-/// Runs a history in which a process writes one file for each node and an index, and merges these files into a single
-/// file.
+/// Runs a history of files for each node. A process writes one file for each node and an index, and merges the files
+/// into a single file.
 History live_of_listings(std::uint64_t seed, Mutation mutation);
 
-/// The exception for a mistake of a protocol. Errors of the modelled storage have the type StorageError.
+/// The exception for a mistake of a protocol. Errors that the model of storage simulates have the type StorageError.
 struct Wrong {
   std::string what;
 };
 
-/// Runs `live`, and counts the operations on `storage`. Stores the message of an exception in `trouble` of the history.
+/// Runs `live`, and counts the operations on `storage`. If `live` throws an exception, stores its message in `trouble`
+/// of the history.
 inline History history_of(Storage &storage, const std::function<void()> &live) {
   History history;
   try {
@@ -45,7 +46,7 @@ inline History history_of(Storage &storage, const std::function<void()> &live) {
   return history;
 }
 
-/// Returns random faults for the next processes.
+/// Returns random faults that can happen to the next processes.
 inline Weather weather_of(Random &random) {
   Weather weather;
   weather.power_cuts = random.below(2) == 0;

@@ -1,8 +1,8 @@
-// These tests check that protocols survive power cuts, kills and errors. They run random histories on a model of
-// storage (model_storage.hpp). After each history, the storage must contain a complete state: the last announced state
-// or a later state. Error messages must name the lost data.
+// These tests check that protocols survive power cuts, kills and errors. The tests run random histories on a model of
+// storage (model_storage.hpp). After each history, the storage must contain a complete state: the last state that was
+// announced, or a later state. Error messages must name the lost data.
 //
-// The tests of the core and of aggregation include this file, and list their own protocols.
+// The tests of the core and the tests of aggregation include this file. Each program of tests lists its own protocols.
 //
 // OUTCROP_SOAK=n multiplies the number of histories by n. OUTCROP_SEED=n begins with seed n. OUTCROP_TRACE=1 prints all
 // operations.

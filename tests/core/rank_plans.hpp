@@ -1,7 +1,7 @@
-// Passes for tests of several ranks. The passes of one rank and the passes with deep halos have the actions of
+// Passes for tests of several ranks. Passes of one rank and passes with deep halos have the same actions as in
 // plan/schemes/wavefront.py. With split tiling, no row is updated twice. Near the cut to the neighbour with higher
-// rows, each level ends some rows before the level below it. The remaining rows form a triangle, which is updated one
-// slab later:
+// rows, each level ends some rows before the end of the level below it. The remaining rows form a triangle, which is
+// updated one slab later:
 //
 //     level L            /  trapezoid of rank j  \ tri- /   trapezoid of rank j + 1
 //       :              /                          \ an /
@@ -46,14 +46,14 @@ inline std::vector<RingSpec> rings_of(const Problem &problem, const Part &part) 
   return rings;
 }
 
-/// Returns the range of planes from `done` to `end`, and sets `done` to the end of this range.
+/// Returns the range of planes from `done` to `end`, and sets `done` to the end of the range.
 inline std::pair<long, long> advance(const Grid &grid, long &done, long end) {
   const long first = done;
   done = std::max(done, std::min(end, grid.nz));
   return {first, done};
 }
 
-/// Makes the actions of a pass of a rank with neighbours, with split tiling.
+/// Makes the actions of a pass with split tiling, for a rank with neighbours.
 class SplitPass {
  public:
   SplitPass(const Problem &problem, const Part &part, long levels)
@@ -97,8 +97,8 @@ class SplitPass {
   Rectangle at_rows(long y0, long y1) const { return {y0, y1, 0, frame_.x1}; }
   long updated(long z) const { return std::clamp(z, grid_.first_plane(), grid_.end_plane()); }
 
-  // Sends rows y0 <= y < y1 of these planes to the neighbour with lower rows, and receives rows from the neighbour with
-  // higher rows.
+  // Sends rows y0 <= y < y1 of planes z0 <= z < z1 to the neighbour with lower rows. Receives rows from the neighbour
+  // with higher rows.
   void exchange(long z0, long z1, long y0, long y1, Array array, long level) {
     if (z0 >= z1) return;
     const bool by_side = array == Array::static_faces;
@@ -140,7 +140,8 @@ class SplitPass {
     if (low_ && z0 < z1) add(CheckAction{z0, z1, at_rows(0, rows), array});
   }
 
-  // Updates the triangle of a slab, and exchanges its finished rows. Then writes the planes that are finished.
+  // Updates the triangle of a slab, and exchanges its finished rows. After the exchange, writes the planes that are
+  // finished.
   void finish(long zeta0, long zeta1, const UpdateRegion &triangle) {
     const long lag = grid_.skew_z * (levels_ - 1), rows = problem_.radius_y * levels_, ny = grid_.ny;
     const long z0 = updated(zeta0 - lag), z1 = updated(zeta1 - lag);

@@ -1,6 +1,7 @@
-// A small problem for tests of several ranks, its parts, and its kernels.
+// A small problem for tests of several ranks. This file defines the problem, its parts, and its kernels.
 //
-// The kernels read no neighbours in x. Each neighbour has a different weight, so that a wrong row changes the result.
+// The kernels do not read neighbouring cells along x. Each neighbouring cell has a different weight, so that a wrong
+// row changes the result.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +18,9 @@ namespace outcrop::ranks {
 
 enum class Side { fixed, mirror, periodic, neighbour };
 
-/// The equation determines the fields. heat has one field with two copies. wave has a field with a previous value, and
-/// a static field that is read at neighbouring cells. pair has two stages, and each stage updates one field in place.
+/// The equation determines the fields. `heat` has one field with two copies. `wave` has a field with a previous value,
+/// and a static field that is read at neighbouring cells. `pair` has two stages, and each stage updates one field in
+/// place.
 enum class Equation { heat, wave, pair };
 
 struct Problem {
@@ -38,7 +40,7 @@ struct Problem {
   long stages() const { return equation == Equation::pair ? 2 : 1; }
 };
 
-/// The rows of a rank, and the kinds of their two sides.
+/// The rows of a rank, and the kind of boundary at each of the two sides of the rows.
 struct Part {
   long first = 0, rows = 0;
   Side low = Side::fixed, high = Side::fixed;
@@ -70,8 +72,8 @@ struct KernelData {
 
 inline KernelData &data_of(const outcrop_block *block) { return **static_cast<KernelData *const *>(block->scalars); }
 
-/// Returns the row that holds the values of row y. Counts a fault if row y is beyond a fixed boundary, or beyond the
-/// rows of a neighbour in the frame.
+/// Returns the row that holds the values of row y. Counts a fault if row y is beyond a fixed boundary. Also counts a
+/// fault if row y is beyond the neighbour's rows in the frame.
 inline long row_of(KernelData &data, const outcrop_block *block, long y) {
   if (y >= 0 && y < block->ny) return y;
   const Side side = y < 0 ? data.low : data.high;
@@ -81,8 +83,8 @@ inline long row_of(KernelData &data, const outcrop_block *block, long y) {
   return std::clamp(y, 0L, block->ny - 1);
 }
 
-/// Returns the weighted sum over all neighbours of a cell. If `factor` >= 0, each value is multiplied by the value of
-/// operand `factor`.
+/// Returns the weighted sum of the values in all neighbouring cells of a cell. If `factor` >= 0, each value in the sum
+/// is first multiplied by the value of operand number `factor`.
 inline float sum_around(KernelData &data, const outcrop_block *block, std::size_t operand, long factor, long k, long y,
                         long x) {
   float sum = 0;
@@ -163,7 +165,7 @@ inline Grid grid_of(const Problem &problem, const Part &part) {
   return grid;
 }
 
-/// Returns the frame of a pass of `levels` levels.
+/// Returns the frame that a rank needs in a pass of `levels` levels.
 inline Rectangle frame_of(const Problem &problem, const Part &part, long levels) {
   const long halo = problem.radius_y * levels, group = problem.group;
   if (problem.split && part.has_neighbours())

@@ -26,14 +26,14 @@ inline float initial_value(std::size_t array, long z, long y, long x) {
   return static_cast<float>(bits >> 40) / static_cast<float>(1 << 23) - 1;
 }
 
-/// Functions that a rank calls with the number of a pass: `before_write` before the first write of the pass, and
-/// `after_pass` after the pass.
+/// Functions that a rank calls with the number of a pass. The rank calls `before_write` before the first write of the
+/// pass, and `after_pass` after the pass.
 struct Hooks {
   std::function<void(std::size_t)> before_write, after_pass;
 };
 
-/// A rank: its part, its files and its executor. The files are, in this order, copy 0 of the arrays of the state, copy
-/// 1 of these arrays, and the static arrays.
+/// A rank: its part, its files and its executor. The files of copy 0 of the state come first, the files of copy 1 come
+/// second, and the files of static arrays come last.
 class Rank {
  public:
   Rank(const Problem &problem, const Part &part, const Links &links, const Faults &faults = {}, unsigned number = 0)
@@ -91,7 +91,7 @@ class Rank {
     return right ? record : std::vector<std::byte>();
   }
 
-  /// Changes a byte of a row on disk, in an array that the first pass reads.
+  /// Changes one byte of a row on disk. The row is in an array that the first pass reads.
   void damage(std::size_t array, long z, long y) {
     std::vector<std::byte> record(grid_.record_bytes);
     const auto file = static_cast<std::uint32_t>(array);

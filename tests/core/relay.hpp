@@ -1,5 +1,5 @@
-// Connects two ends by sockets for tests of links. A relay between the two ends can forward bytes in parts of random
-// length, after random delays, and can damage a byte.
+// This file connects two ends by sockets, for tests of links. A relay between the two ends can forward bytes in parts
+// of random length and after random delays. The relay can also damage a byte.
 #pragma once
 
 #include <sys/socket.h>
@@ -29,7 +29,7 @@ struct SocketPair {
   }
 };
 
-/// Joins two ends, `left` and `right`, by a slow connection. The destructor closes the connection.
+/// Connects two ends, `left` and `right`, by a slow connection. The destructor closes the connection.
 class Relay {
  public:
   /// `max_delay` is the maximum delay of a part. If `one_way` is true, only bytes from left to right are delayed. If

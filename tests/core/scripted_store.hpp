@@ -1,5 +1,5 @@
-// Defines a store for tests of the pump and of code that uses the pump. The test controls each transfer: it can delay
-// the completion, shorten the transfer, or return an error.
+// Defines a store for tests of the pump and of code that uses the pump. The test controls each transfer. The test can
+// delay the completion of a transfer, shorten the transfer, or return an error.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,12 @@ namespace outcrop {
 /// A store with one file named "scripted" of `size` bytes. The initial value of byte i is i * 7 + i / 256.
 class ScriptedStore final : public Store {
  public:
-  /// Returns the maximum number of bytes that a transfer moves, or an error as -errno. Transfers are numbered from 0.
+  /// A function that returns the maximum number of bytes that a transfer moves, or an error as -errno. Transfers are
+  /// numbered from 0.
   using Script = std::function<std::int64_t(const Transfer &, std::size_t number)>;
 
-  /// The transfers do not use the file in `files`, but its properties decide which transfers are direct.
+  /// Transfers do not access the file in `files`. But the properties of the file in `files` decide which transfers
+  /// bypass the page cache.
   explicit ScriptedStore(std::size_t size, std::size_t depth = 64, Script script = {},
                          std::vector<File> files = one_file())
       : Store(std::move(files)), bytes_(size), depth_(depth), script_(std::move(script)) {
@@ -57,7 +59,7 @@ class ScriptedStore final : public Store {
     return count;
   }
 
-  /// Delays all completions until allow() is called.
+  /// Delays the completion of all transfers until allow() is called.
   void hold() {
     const std::lock_guard lock(mutex_);
     permits_ = 0;

@@ -1,5 +1,6 @@
-// These tests check sources, samples, sums and snapshots. The values of several threads must equal the values of plain
-// sweeps over whole arrays. The thread sanitizer reports a missing wait as a data race.
+// These tests check sources, samples, sums and snapshots. The values that several threads compute must equal the values
+// of plain loops over whole arrays. If a thread does not wait for another thread, the thread sanitizer reports a data
+// race.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

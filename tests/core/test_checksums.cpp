@@ -1,5 +1,5 @@
 // These tests check the checksums. On every processor, the checksum of a plane must equal the CRC32C that other
-// programs compute. The fingerprint of a tile must change if the tile changes.
+// programs compute. The fingerprint of a tile must change if a byte of the tile changes.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -18,7 +18,7 @@ std::vector<std::byte> bytes_of(const std::string &text) {
   return bytes;
 }
 
-// Computes the CRC one bit at a time, directly from the definition.
+// Computes the CRC bit by bit, directly from its definition.
 std::uint32_t by_definition(std::uint32_t state, const std::byte *data, std::size_t length) {
   for (std::size_t i = 0; i < length; ++i) {
     state ^= std::to_integer<std::uint32_t>(data[i]);

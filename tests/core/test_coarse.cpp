@@ -1,5 +1,5 @@
-// These tests check the means of groups of cells. Parts of rows arrive in any order and from several threads, and the
-// means must have the bits of the definition.
+// These tests check the means of groups of cells. Parts of rows arrive in any order and from several threads. The bits
+// of the means must be the bits that their definition gives.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using Means = std::map<std::pair<long, long>, std::vector<double>>;
 
-// A part of a row of the box.
+// A part of a row in the box of a coarse snapshot.
 struct Part {
   long z, y, x0, x1;
 };
@@ -35,7 +35,8 @@ struct Box {
 
   const Item &at(long z, long y, long x) const { return cells[static_cast<std::size_t>((z * box.y + y) * box.x + x)]; }
 
-  // Adds along x, then along z, and then along y, from the first to the last cell of a group.
+  // Adds the cells of a group along x, then along z, and then along y. Along each axis, the order is from the first to
+  // the last cell.
   double mean(long gz, long gy, long gx) const {
     const auto ends = [](long g, long size, long n) { return std::pair{g * size, std::min(n, (g + 1) * size)}; };
     const auto [z0, z1] = ends(gz, group.z, box.z);
@@ -63,7 +64,7 @@ struct Box {
     return result;
   }
 
-  // The rows of the box in random order. Each row is divided at `cut`, or not at all if `cut` is 0.
+  // Returns the rows of the box in random order. Each row is divided at `cut`. If `cut` is 0, rows are not divided.
   std::vector<Part> parts(long cut, unsigned seed) const {
     std::vector<Part> result;
     for (long z = 0; z < box.z; ++z)
@@ -110,7 +111,7 @@ TEST(Coarse, MeansHaveTheBitsOfTheDefinition) {
 }
 
 TEST(Coarse, RowsBeyondTheReservedMemoryGetMore) {
-  // In each of many groups, the first plane arrives only after all other planes of the group.
+  // There are many groups. In each group, the first plane arrives after all other planes of the group.
   const Box<float> box({64, 8, 8}, {4, 4, 4}, 5);
   std::vector<Part> parts = box.parts(0, 6);
   std::ranges::stable_sort(parts, {}, [](const Part &one) { return one.z % 4 == 0; });

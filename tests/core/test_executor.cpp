@@ -1,15 +1,17 @@
-// These tests check that planes are read ahead. An update must wait for all planes that it reads, but not for planes of
-// the next slab.
+// These tests check that the executor reads planes in advance. An update must wait for all planes that it reads, but
+// must not wait for planes of the next slab.
 //
 // Planes arrive in the order of their requests. The static planes of a slab arrive after the whole state of the slab.
-// So an update that waits for one static plane that it does not need also waits for all planes that are read ahead:
+// Suppose that an update waits for one static plane that it does not need. Then the update also waits for all planes
+// that are read in advance:
 //
 //     requests      state of slab 1 | statics of slab 1 | update of slab 0
 //                                     ^ an update that waits for this plane also waits for all planes before it
 //
-// In this test, a store delays the planes that the current update does not read, until the kernel of the update is
-// called. An update that waits for one of these planes never calls its kernel. The store ends such a test: it delivers
-// all planes after some time, and records this. The planes of the current update are delivered in a random order.
+// In this test, a store delays all planes that the current update does not read. The delay ends when the kernel of the
+// update is called. An update that waits for a delayed plane never calls its kernel. To end such a test, the store
+// delivers all planes after some time, and records that it had to do so. The store delivers the planes of the current
+// update in a random order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,8 +51,8 @@ Grid grid_of(long statics_z) {
   return grid;
 }
 
-// Controls the completion of reads. A plane that only a later slab needs arrives after the update of the current slab
-// has begun. The read of a plane that the current slab needs can take several tries.
+// Controls the completion of reads. If only a later slab needs a plane, the plane arrives after the update of the
+// current slab has begun. If the current slab needs a plane, its read can take several tries.
 struct Gate {
   const Grid grid;
   std::mt19937 random;
@@ -64,7 +66,7 @@ struct Gate {
     return z < zeta1 + (transfer.file == statics ? grid.statics_z : grid.skew_z);
   }
 
-  // Returns the number of bytes to move, or -EAGAIN. After -EAGAIN the pump repeats the transfer.
+  // Returns the number of bytes that the transfer moves, or -EAGAIN. After -EAGAIN, the pump repeats the transfer.
   std::int64_t script(const Transfer &transfer) {
     const auto all = static_cast<std::int64_t>(transfer.length);
     if (transfer.write || slab_given_up >= 0) return all;
@@ -90,7 +92,7 @@ void looking_kernel(const outcrop_block *block) {
   gate.slabs_begun = std::max(gate.slabs_begun.load(), (last - gate.grid.first_plane()) / slab + 1);
 }
 
-// Returns one pass, with the order of actions of plan/schemes/wavefront.py.
+// Returns one pass. The actions of the pass have the same order as in plan/schemes/wavefront.py.
 Pass pass_of(const Grid &grid) {
   std::vector<Action> actions;
   const Rectangle whole = whole_plane(grid);

@@ -17,7 +17,7 @@
 namespace outcrop {
 namespace {
 
-// The faces of rank 0. Rank 0 has only one link, `own`. This link is connected to `other`, the link of rank 1.
+// The faces of rank 0. Rank 0 has only one link, `own`. `own` is connected to `other`, the link of rank 1.
 struct Linked {
   std::vector<std::byte> memory = std::vector<std::byte>(100'000);
   SocketPair sockets;
@@ -52,7 +52,8 @@ TEST(Faces, MessagesMayBeReceivedIntoTheSameRows) {
   for (unsigned i = 120; i < 150; ++i) EXPECT_EQ(one.memory[1000 * (i % 40)], static_cast<std::byte>(i)) << i;
 }
 
-// More jobs are handed over than the queue can hold. The jobs must be transferred in order, and have consecutive numbers.
+// The test submits more jobs than the queue can hold. The jobs must be transferred in order, and their numbers must be
+// consecutive.
 TEST(Faces, ManyJobsCanBeHandedOverTogether) {
   Linked one;
   Faces small({nullptr, &one.own}, one.pump, 4);
@@ -74,7 +75,7 @@ TEST(Faces, ManyJobsCanBeHandedOverTogether) {
   for (int i = 0; i < 2; ++i) one.other.receive(bytes);
 }
 
-// A job is finished when its message is transferred, even if later jobs of its batch are not finished.
+// A job is finished when its message is transferred, even if later jobs of the same batch are not finished.
 TEST(Faces, JobsDoNotWaitForLaterJobs) {
   Linked one;
   std::vector<Ticket> received, sent;
@@ -106,7 +107,7 @@ TEST(Faces, AllJobsOfABatchEndWhenTheNeighbourGoes) {
   EXPECT_EQ(one.faces.bytes_received(), 2000);
 }
 
-// SlotFaces waits only for jobs with the given rows.
+// `SlotFaces` waits only for jobs that transfer the given rows.
 TEST(Faces, OtherRowsOfASlotDoNotWait) {
   Linked one;
   SlotFaces slot;
@@ -123,7 +124,7 @@ TEST(Faces, OtherRowsOfASlotDoNotWait) {
   slot.wait(one.faces);
 }
 
-// A slot of a second copy may hold a new plane only after all faces of the old plane are transferred.
+// A slot of a second copy must not get a new plane before all faces of the old plane are transferred.
 TEST(Faces, ASlotGetsANewPlaneWhenItsFacesAreTransferred) {
   Grid grid;
   grid.nz = 20, grid.ny = 8, grid.nx = 16;

@@ -1,5 +1,5 @@
-// These tests check the simulated faults that tests of durability use. The faults must occur, and the same seed must
-// give the same faults again.
+// These tests check the simulated faults of storage that tests of durability use. The faults must occur. A second run
+// with the same seed must give the same faults.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ std::unique_ptr<Store> store_with(const Faults &faults) {
   return open_store("memory", {{"nowhere", true}}, {.direct = true, .depth = 16, .faults = faults});
 }
 
-// Writes `pages` blocks of 4 pages, one after another, then reads the blocks. Returns the results of all transfers in
-// order.
+// Writes `pages` blocks of 4 pages, one after another. After the writes, reads the blocks. Returns the results of all
+// transfers, in the order of the transfers.
 std::vector<std::int64_t> results_of(Store &store, std::byte *data) {
   std::vector<std::int64_t> results;
   for (const bool write : {true, false})

@@ -1,4 +1,5 @@
-// These tests check the allocation of files. A file is allocated completely, or an error is thrown.
+// These tests check the allocation of files. If the system cannot allocate all bytes of a file, an error must be
+// thrown.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>

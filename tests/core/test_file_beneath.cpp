@@ -1,6 +1,6 @@
 // These tests check that transfers stay inside a folder with untrusted content. A link, a pipe or ".." in the folder
-// must not lead a transfer outside. Both ways to open a file are tested: one system call for the whole path, and one
-// system call for each folder of the path.
+// must not lead a transfer outside. The tests cover two ways to open a file: one system call for the whole path, and
+// one system call for each folder of the path.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -19,7 +19,7 @@ ExactSum sum_of(const std::vector<double> &values) {
   return sum;
 }
 
-// Returns numbers of every size and of both signs, including subnormal numbers.
+// Returns very large and very small numbers of both signs, including subnormal numbers.
 std::vector<double> wild_numbers(std::size_t count) {
   std::mt19937_64 random(3);
   std::vector<double> values;
@@ -58,7 +58,7 @@ TEST(ExactSum, OrderAndPartsDoNotMatter) {
   }
 }
 
-// Returns the sum of the values, which are added in groups of at most `at_once` values.
+// Returns the sum of the values. The values are added in groups of at most `at_once` values.
 ExactSum sum_at_once(std::vector<double> values, std::size_t at_once) {
   ExactSum sum;
   for (std::size_t first = 0; first < values.size(); first += at_once)

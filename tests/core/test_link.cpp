@@ -1,5 +1,5 @@
-// These tests check links between neighbours. Messages must arrive whole and in order, damage must be detected, and a
-// rank must notice that its neighbour has ended. A blocked call must end soon after cancel().
+// These tests check links between neighbours. Messages must arrive whole and in order. Damage must be detected. A rank
+// must notice that its neighbour has ended. A blocked call must end soon after cancel().
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -28,7 +28,8 @@ std::vector<std::byte> noise(std::size_t size, unsigned seed) {
   return bytes;
 }
 
-// If `work` throws an error of this type, returns the message of the error. Otherwise returns "".
+// Calls `work`. If `work` throws an error of the type `Error`, returns the message of the error. If `work` throws no
+// such error, returns "".
 template <typename Error, typename Work>
 std::string message_of(const Work &work) {
   try {
@@ -66,8 +67,8 @@ void exchange(Link &left, Link &right) {
   }
 }
 
-// Divides messages into batches of random length, and calls `transfer` for each batch. Returns the number of complete
-// messages.
+// Divides the messages into batches of random length, and calls `transfer` for each batch. Returns the number of
+// complete messages.
 template <typename Transfer>
 std::size_t in_batches(std::vector<std::vector<std::byte>> &messages, unsigned seed, const Transfer &transfer) {
   std::mt19937 random(seed);
@@ -83,7 +84,7 @@ std::size_t in_batches(std::vector<std::vector<std::byte>> &messages, unsigned s
   return complete;
 }
 
-// Returns many messages, most of them short, and some of them empty.
+// Returns many messages. Most messages are short, and some messages are empty.
 std::vector<std::vector<std::byte>> many_messages(unsigned seed) {
   std::mt19937 random(seed);
   std::vector<std::vector<std::byte>> messages;
@@ -94,7 +95,7 @@ std::vector<std::vector<std::byte>> many_messages(unsigned seed) {
   return messages;
 }
 
-// The two sides divide the messages into different batches.
+// The sender and the receiver divide the messages into different batches.
 void exchange_batches(Link &left, Link &right, unsigned seed) {
   const auto send = [](Link &link, unsigned first, unsigned division) {
     std::vector<std::vector<std::byte>> messages = many_messages(first);
@@ -169,7 +170,7 @@ TEST(Link, NoticesDamageInABatch) {
   }
 }
 
-// The neighbour ends in the middle of a batch. The messages that have arrived are complete.
+// The neighbour ends in the middle of a batch. The messages that have arrived before the end are complete.
 TEST(Link, NoticesThatTheNeighbourGoesDuringABatch) {
   constexpr std::size_t length = 1000, count = 10;
   for (const std::size_t arrived : {0UL, 1UL, 999UL, 1002UL, 1004UL, 1005UL, 5500UL, 10'039UL}) {
@@ -236,7 +237,7 @@ TEST(Link, TakesSocketsThatDoNotBlock) {
   exchange(left, right);
 }
 
-// Connects two sockets over the network of this machine. Returns false if the machine has no network.
+// Connects two sockets over the network of this machine. Returns false if this machine has no network.
 bool connect_by_tcp(Descriptor &first, Descriptor &second) {
   Descriptor listening(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};

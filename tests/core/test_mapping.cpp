@@ -1,5 +1,6 @@
-// These tests check mapped files. Each mapped part must show the right bytes of the file. Flushed bytes must be in the
-// file. An instruction that writes cache lines back to memory must not change the content of the lines.
+// These tests check mapped files. Each mapped part of a file must show the right bytes of the file. Bytes that were
+// written to a mapping and flushed must be in the file. An instruction that writes cache lines back to memory must not
+// change the content of the lines.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -72,7 +73,7 @@ TEST_F(MappingTest, PiecesShowWhereTheyWerePlaced) {
   EXPECT_EQ(shuffled.data()[2 * page], std::byte{2});
 }
 
-// Checks an offset that no page of the file has, as it occurs on systems with larger pages.
+// Checks an offset at which no page of the file begins. Such offsets occur on systems with larger pages.
 TEST_F(MappingTest, APieceThatCannotBeMappedIsCopied) {
   File::create(path("a"), 2 * page);
   const File file = File::open(path("a"), true, false);

@@ -1,5 +1,5 @@
-// These tests check the measurements of storage. A measurement must make the requested number of transfers, stay within
-// the span, and report errors. The tests do not check the measured speed.
+// These tests check the measurements of storage. A measurement must perform the requested number of transfers, must
+// stay within the span, and must report errors. The tests do not check the measured speed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -30,8 +30,8 @@ class Meters : public testing::Test {
     std::ifstream file(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // Returns true if all bytes of the file before `end` were written, and no byte after `end` was written. Eight
-  // successive zero bytes count as bytes that were not written.
+  // Returns true if all bytes of the file before `end` were written, and no byte from `end` on was written. If eight
+  // successive bytes are zero, the function treats them as bytes that were not written.
   bool is_written_up_to(std::size_t end) const {
     const std::vector<char> bytes = content();
     const auto is_zero = [](char byte) { return byte == 0; };

@@ -1,5 +1,6 @@
-// These tests check the loops of STREAM. Each loop must compute the values of McCalpin's program, for every number of
-// threads and every kind of flush. Flushed bytes must be in the file. MemoryMeter must be able to run each loop.
+// These tests check the loops of STREAM. Each loop must compute the same values as McCalpin's program STREAM, for every
+// number of threads and every kind of flush. Flushed bytes of a mapped file must be in the file. `MemoryMeter` must be
+// able to run each loop.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// These tests check the pump. Every byte must arrive, even after short or interrupted transfers. A request must wait
-// for the request that it names. The first error must stop the pump, and the message must name the place in the file.
+// These tests check the pump. Every byte must arrive, even after short or interrupted transfers. If a request names
+// another request, it must wait until the other request is finished. The first error must stop the pump. The error
+// message must name the place in the file.
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -35,8 +36,8 @@ std::vector<std::byte> part(const std::vector<std::byte> &bytes, std::size_t beg
   return {first, first + static_cast<std::ptrdiff_t>(length)};
 }
 
-// This test reads and writes at random places. Each request waits for the previous request at the same place. The
-// result must equal the result of the same operations on a plain array.
+// This test reads and writes at random places. Each request waits for the previous request at the same place. The bytes
+// must be the same as after the same operations on a plain array.
 void move_at_random(ScriptedStore &store, const PumpOptions &options) {
   constexpr std::size_t places = 8, place_bytes = file_bytes / places;
   std::vector<std::byte> expected = store.bytes();
@@ -105,7 +106,8 @@ TEST(Pump, JoinsShortRequestsThatFollowEachOther) {
   // the pump joins four requests into one chunk
   for (std::size_t i = 0; i < 5; ++i) pump.submit(short_read(i * 1024, i * 1024));
   pump.submit(short_read(5 * 1024 + 512, 5 * 1024));  // this request is not adjacent in the file
-  // These three requests are adjacent in the file, but not in memory. The pump joins them, because `first` is complete.
+  // The next three requests are adjacent in the file, but not in memory. The pump joins the three requests, because the
+  // request `first` is complete.
   pump.submit(short_read(8 * 1024, 7 * 1024));
   pump.submit(short_read(9 * 1024, 6 * 1024));
   pump.submit(short_read(10 * 1024, 5 * 1024, first));
@@ -161,8 +163,8 @@ TEST(Pump, CompletesJoinedRequestsByTheirOwnBytes) {
   EXPECT_EQ(pump.bytes_read(), file_bytes);
 }
 
-// A plane and its end follow each other in the file and in memory, but only the plane consists of whole pages. If the
-// pump joined them, the whole plane would go through the page cache.
+// A plane and the bytes behind it are adjacent in the file and in memory, but only the plane consists of whole pages.
+// If the pump joined the two requests, the whole plane would go through the page cache.
 TEST(Pump, DoesNotJoinDirectAndBufferedRequests) {
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("outcrop_pump_" + std::to_string(getpid()));
@@ -186,8 +188,8 @@ TEST(Pump, DoesNotJoinDirectAndBufferedRequests) {
   EXPECT_EQ(lengths, (std::vector<std::size_t>{512, 8192, 100}));
 }
 
-// The requests are adjacent in the file. In memory, they are in reverse order. Each transfer is short, so the pump must
-// continue it in the middle of a part.
+// The requests of this test are adjacent in the file. In memory, the requests are in reverse order. Each transfer moves
+// fewer bytes than requested, so the pump must continue in the middle of a part of the memory.
 TEST(Pump, ContinuesJoinedRequestsWithScatteredMemory) {
   constexpr std::size_t length = 96, count = file_bytes / length;
   for (const bool write : {false, true}) {

@@ -37,7 +37,7 @@ struct Network {
   bool commits = false;                // ranks commit after random delays
 };
 
-// The connection between a rank and the next rank.
+// The connection between a rank and the rank with the next higher number.
 struct Connection {
   std::optional<SocketPair> sockets;
   std::optional<Relay> relay;
@@ -110,8 +110,8 @@ struct World {
   std::vector<std::unique_ptr<Rank>> ranks;
 };
 
-// The commits of all ranks. Ranks commit after random delays. In each pass, one rank commits only after all other ranks
-// have begun to read in the next pass.
+// The commits of all ranks. Ranks commit after random delays. In each pass, there is a rank that commits only after all
+// other ranks have begun to read in the next pass.
 class Commits {
  public:
   Commits(World &world, unsigned seed) : world_(world), seed_(seed), ranks_(world.ranks.size()) {}
@@ -173,7 +173,7 @@ std::ostream &operator<<(std::ostream &out, const Problem &one) {
   return out;
 }
 
-// Compares the states of all ranks with the state of one rank.
+// Compares the states of all ranks with the state of a rank that has the whole grid.
 void expect_same(const World &world, const Rank &whole) {
   for (const auto &rank : world.ranks) {
     EXPECT_EQ(rank->data().faults, 0) << "kernels need rows that do not exist";
@@ -190,8 +190,9 @@ void expect_same(const World &world, const Rank &whole) {
   }
 }
 
-// Expects that each rank has sent and received exactly the rows of its halos. Each rank must also have read and written
-// each of its records exactly once. The counts of bytes do not include the rows of zeros.
+// Expects that each rank has sent and received exactly the rows of the halos. Also expects that each rank has read and
+// written each of its records exactly once. The counts of bytes do not include the rows of zeros at the end of planes
+// on disk.
 void expect_bytes(const Problem &problem, const World &world, std::size_t states, std::size_t statics) {
   const long levels = std::accumulate(problem.passes.begin(), problem.passes.end(), 0L);
   for (const auto &rank : world.ranks) {
@@ -252,7 +253,7 @@ Value one_of(std::mt19937 &random, std::initializer_list<Value> values) {
   return values.begin()[random() % values.size()];
 }
 
-// Returns a random problem for `ranks` ranks, and sets the cuts.
+// Returns a random problem for `ranks` ranks, and sets `cuts` to random cuts.
 Problem random_problem(unsigned seed, std::vector<long> &cuts, bool split = false) {
   std::mt19937 random(seed);
   Problem one;
@@ -326,8 +327,8 @@ TEST(Ranks, GiveTheSameBitsOverSlowConnections) {
   }
 }
 
-// A rank receives faces in time, but its own faces are sent slowly. It must not overwrite its own faces before they are
-// sent.
+// A rank receives faces in time, but sends its own faces slowly. The rank must not overwrite its own faces before they
+// are sent.
 TEST(Ranks, KeepTheirFacesUntilTheyAreSent) {
   for (const Equation equation : {Equation::heat, Equation::wave, Equation::pair})
     for (const long slab : {2L, 20L})
@@ -341,8 +342,8 @@ TEST(Ranks, KeepTheirFacesUntilTheyAreSent) {
       }
 }
 
-// Transfers of files can bypass the page cache only with whole pages. In a frame with rows of a neighbour, other rows
-// lie between the last row of a record and the end of the record.
+// Transfers can bypass the page cache only if they consist of whole pages. But if the frame contains rows of a
+// neighbour, rows of the neighbour lie in memory between the last own row and the end of the record.
 TEST(Ranks, GiveTheSameBitsWithFilesOnDisk) {
   const std::filesystem::path folder = std::filesystem::current_path() / "ranks.tmp";
   std::filesystem::create_directory(folder);
@@ -358,7 +359,7 @@ TEST(Ranks, GiveTheSameBitsWithFilesOnDisk) {
   std::filesystem::remove_all(folder);
 }
 
-// Returns a problem that takes so long that each rank sends many messages.
+// Returns a problem with so many passes that each rank sends many messages.
 Problem long_problem(bool split = false) {
   Problem one;
   one.equation = Equation::wave, one.split = split;
@@ -370,7 +371,8 @@ Problem long_problem(bool split = false) {
 
 bool begins_with(const std::string &text, const std::string &begin) { return text.rfind(begin, 0) == 0; }
 
-// Expects that the error of rank `first` begins with `text`. All other errors must say that a neighbour has gone.
+// Expects that the error of rank `first` begins with `text`. The errors of all other ranks must say that a neighbour
+// has gone.
 void expect_all_fail(const std::vector<std::string> &errors, std::size_t first, const std::string &text) {
   for (std::size_t i = 0; i < errors.size(); ++i)
     EXPECT_TRUE(begins_with(errors[i], i == first ? text : "CommunicationError: rank ")) << i << ": " << errors[i];
@@ -389,8 +391,8 @@ TEST(Ranks, AllEndWhenFacesAreDamaged) {
     }
 }
 
-// With split tiling, a neighbour updates the lowest rows of a rank. The rank itself must still verify the checksums of
-// these rows.
+// With split tiling, a neighbour updates the lowest rows of a rank. But the rank itself must verify the checksums of
+// its lowest rows.
 TEST(Ranks, AllEndWhenARowOnDiskIsDamaged) {
   for (const bool split : {false, true})
     for (const std::size_t array : {0UL, 1UL, 4UL})  // the newest values, the previous values and the static field
@@ -417,8 +419,7 @@ TEST(Ranks, AllEndWhenTheStorageOfOneFails) {
   }
 }
 
-// Prepares an event, for example an error. The rank starts this event in one of its kernel calls: the call with the
-// number `call`.
+// Prepares an event, for example an error. The event happens in the kernel call number `call` of the rank.
 void run_with_event(World &world, std::size_t rank, long call, std::function<void()> event) {
   world.ranks[rank]->data().event_at = call;
   world.ranks[rank]->data().event = std::move(event);
@@ -467,7 +468,7 @@ TEST(Ranks, AllEndWhenTheWaitOfOneFails) {
     }
 }
 
-// The other ranks continue after one rank has ended all its passes, even if the executor of this rank is destroyed.
+// After one rank has ended all its passes, the other ranks continue, even if the executor of that rank is destroyed.
 TEST(Ranks, LinksServeSeveralExecutors) {
   Problem one;
   one.passes = {2};

@@ -1,5 +1,5 @@
-// These tests check commits of arrays. The last commit must never be overwritten. Only changed tiles must be written.
-// Damaged tiles must be reported.
+// These tests check commits of arrays. The data of the last commit must never be overwritten. Only changed tiles must
+// be written. Damaged tiles must be reported.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ class SlotFileTest : public testing::TestWithParam<SlotFile::Way> {
   std::byte &at(std::size_t number) { return memory_.data()[number * tile + 5]; }
   std::vector<std::byte> values() const { return {memory_.data(), memory_.data() + array}; }
 
-  // Returns the bytes that a reader gets if it uses the checksums and slots of a commit.
+  // Returns the bytes that a reader gets with the checksums and slots of a commit.
   std::vector<std::byte> read(const CommittedTiles &commit) const {
     SlotFile file(path(), array, tile, false, 3);
     const AlignedMemory found(array);
@@ -143,8 +143,8 @@ TEST_P(SlotFileTest, ShowsTheCommitWhereItLies) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, SlotFileTest, testing::Values(SlotFile::Way::best, SlotFile::Way::mapping));
 
-// Another user may have replaced the file by a link or a pipe. The constructor must neither follow the link nor wait
-// for the pipe.
+// It is possible that another user has replaced the file by a link or a pipe. The constructor of `SlotFile` must
+// neither follow a link nor wait for a pipe.
 TEST_P(SlotFileTest, IsNoLinkAndNoPipe) {
   const std::string victim = path() + "-victim", link = path() + "-link", pipe = path() + "-pipe", text = "keep this";
   std::ofstream(victim) << text;

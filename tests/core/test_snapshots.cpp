@@ -1,7 +1,7 @@
-// These tests check files that are written in parts. All bytes must be written, in any order of the parts and with few
-// slots. Neighbouring parts must be written together if they arrive in time. If some bytes of a page are written
-// through the page cache, all bytes of the page must go through the cache. The computed checksum must be the checksum
-// of the file. A failure must end all waits.
+// These tests check snapshot files that are written in parts. All bytes must be written, in any order of the parts and
+// with few slots. If neighbouring parts arrive in time, one write must contain both parts. If some bytes of a page are
+// written through the page cache, all bytes of the page must be written through the page cache. The computed checksum
+// must be the checksum of the file. A failure must end all waits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,8 +48,8 @@ class Recorded final : public Store {
   std::size_t reap(std::span<Completion> completions, bool wait) override { return inside_->reap(completions, wait); }
   void flush() override { inside_->flush(); }
   const std::vector<File> &files() const override { return inside_->files(); }
-  // If the pump has joined writes of several slots, each part of the memory is an own transfer in the result. Whether
-  // writes are joined depends on the speed of the threads.
+  // If the pump has joined writes of several slots, the result has a separate transfer for each part of the memory. The
+  // speed of the threads decides whether the pump joins writes.
   std::vector<Transfer> seen() {
     const std::lock_guard lock(mutex_);
     return seen_;
@@ -88,7 +88,7 @@ void hand_on(StagingBuffer &staging, std::uint32_t file, std::uint64_t begin, st
   }
 }
 
-// Expects that the file has the right bytes and that `sum` is the checksum of these bytes.
+// Expects that the file has the right bytes, and that `sum` is the checksum of the bytes.
 void expect_written(const Store &store, std::uint32_t file, ByteRange range, std::uint32_t sum) {
   std::vector<std::byte> found(range.end);
   const int descriptor = store.files()[file].buffered_descriptor();
@@ -186,8 +186,9 @@ TEST(Staging, IfTooManySlotsAreOpenTheFullestIsSent) {
   expect_written(store, 0, {0, 8 * slot}, staging.sum(0));
 }
 
-// If too many slots are open, a slot that no tile uses any more must be sent before fuller slots. An example is a slot
-// that a block has filled only up to the edge of the block.
+// If too many slots are open, some slots must be sent. A slot that no tile uses any more must be sent before a slot
+// with more bytes. For example, no tile uses a slot any more if a block has filled the slot up to the edge of the
+// block.
 TEST(Staging, IfTooManySlotsAreOpenASlotOutOfUseIsSentBeforeAFullerOne) {
   constexpr std::uint64_t slot = 4 * page;
   const Scratch scratch(4 * slot);

@@ -1,6 +1,6 @@
 // These tests check that all backends give the same results, with direct transfers and with transfers through the page
-// cache. A faulty store without faults must also give these results. A backend that this machine does not support is
-// skipped, and the reason is printed.
+// cache. A store from make_faulty_store() that simulates no faults must also give these results. If this machine does
+// not support a backend, its tests are skipped, and the reason is printed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -23,8 +23,8 @@
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
-// The linker replaces this function of liburing by the function below whose name begins with __wrap. While
-// `rings_stall` is true, no new ring completes its first transfer.
+// The linker replaces the function of liburing that is declared here by the function whose name begins with __wrap.
+// While `rings_stall` is true, no new ring of io_uring completes its first transfer.
 struct io_uring;
 struct io_uring_cqe;
 struct __kernel_timespec;
@@ -294,7 +294,7 @@ TEST(OpenStore, AutoFindsOneThatWorks) {
 }
 
 #ifdef OUTCROP_HAVE_URING
-// Makes new rings stall while it exists.
+// While an object of this type exists, new rings of io_uring stall.
 struct StallRings {
   StallRings() { rings_stall = true; }
   ~StallRings() { rings_stall = false; }
@@ -317,8 +317,8 @@ TEST(OpenStore, AutoTakesAnotherBackendIfNewRingsStall) {
   EXPECT_THROW(open_store("io_uring", {}), InputError);
 }
 
-// A thread that begins to use an open store makes a new ring. If this ring stalls, transfers fail. The store then makes
-// another ring.
+// When another thread begins to use an open store, the store makes a new ring for the thread. If the new ring stalls,
+// transfers fail. After a failed transfer, the store makes another ring.
 TEST(OpenStore, TransfersFailWhileNewRingsStall) {
   if (!has_uring()) GTEST_SKIP() << "io_uring does not work here";
   const std::filesystem::path folder = fresh_folder();

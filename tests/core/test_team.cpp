@@ -1,5 +1,5 @@
-// These tests check the team of threads. Every member must run every job once. The results of a job must be visible
-// when run() returns.
+// These tests check the team of threads. Every member of the team must run every job once. When run() returns, the
+// caller must see the results of the job.
 #include <gtest/gtest.h>
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -38,7 +38,7 @@ TEST(Team, TheCallerIsMemberZero) {
   EXPECT_EQ(zero, std::this_thread::get_id());
 }
 
-// The members of the team sleep if no job arrives for some time. The next job must wake all members.
+// The members of the team sleep if no job arrives for some time. The next job must wake all sleeping members.
 TEST(Team, WakesUpAfterAPause) {
   Team team(3);
   for (int round = 0; round < 3; ++round) {
@@ -49,7 +49,8 @@ TEST(Team, WakesUpAfterAPause) {
   }
 }
 
-// The caller sleeps if another member takes a long time. The last member must wake the caller.
+// The caller of run() sleeps if another member takes a long time for the job. The member that finishes last must wake
+// the caller of run().
 TEST(Team, WaitsForASlowMember) {
   Team team(2);
   bool finished = false;
@@ -85,8 +86,8 @@ TEST(Team, TouchesEveryByteAndNoOther) {
 }
 
 #if defined(__SSE__)
-// The caller's thread can load a library that was compiled with fast-math options. Such a library makes this thread
-// treat subnormal numbers as zeros. The results of a job must not change.
+// The thread that calls run() can load a library that was compiled with fast-math options. Such a library makes the
+// thread treat subnormal numbers as zeros. Such a library must not change the results of a job.
 TEST(Team, ComputesWithSubnormalNumbersWhateverTheCallerDoes) {
   const unsigned before = _mm_getcsr();
   _mm_setcsr(before | 0x8040);  // the bits that set subnormal results and subnormal operands to zero

@@ -1,6 +1,6 @@
-// These tests check the parts that each node owns. Rows and memory must be divided without gaps and in proportion to
-// the threads of the nodes. The memory of a row must be on the node that owns the row. Each item of a queue must be
-// taken once, and threads must take the items of their own node first.
+// These tests check which rows and which memory each NUMA node owns. Rows and memory must be divided without gaps and
+// in proportion to the threads of the nodes. The memory of a row must be on the node that owns the row. Threads must
+// take each item of a queue once, and must take the items of their own node first.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -64,8 +64,8 @@ TEST(Ownership, RowsOfAPlaneAddUp) {
       }
 }
 
-// The rows of a block can begin anywhere in the grid, and can be shorter than rows of the grid. The owner of a row
-// depends only on the place of the row in its slot.
+// The rows of a block can begin anywhere in the grid, and can be shorter than rows of the grid. The place of a row in
+// its slot determines which node owns the row.
 TEST(Ownership, RowsOfAFrameGoByTheirPlaceInTheSlot) {
   const Grid grid = grid_of(1000, 4096);
   Window window(grid, std::vector<RingSpec>(2, {3, 401 * 4096, false}));
@@ -78,7 +78,7 @@ TEST(Ownership, RowsOfAFrameGoByTheirPlaceInTheSlot) {
   EXPECT_EQ(first_rows(window, {1, 1}), (std::vector<long>{100, 501, 900}));
 }
 
-// The test does not access the memory of these windows, so the system allocates no pages for them.
+// This test makes large windows, but does not access their memory. So Linux allocates no pages for these windows.
 TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
   for (const long ny : {4096L, 4099L, 10000L})
     for (const Counts &threads : all_nodes) {
@@ -128,8 +128,9 @@ TEST(Ownership, PartsSmallerThanAHugePageAreNotCut) {
   EXPECT_FALSE(memory_parts(Window(grid_of(4096, 4096), rings_of(grid_of(4096, 4096), {3, 3})), Counts(8, 1)).empty());
 }
 
-// Either each node owns a part of the window, or successive pages belong to alternating nodes. The nodes of this test
-// are synthetic, and the memory comes from a real node of this machine.
+// The memory of a window can be placed in two ways. Either each node owns a part of the window, or successive pages
+// belong to alternating nodes. The nodes of this test are synthetic, but the memory comes from a real node of this
+// machine.
 TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
   for (const std::size_t pitch : {std::size_t{64}, std::size_t{4096}})
     for (const Counts &threads : all_nodes) {
@@ -145,7 +146,8 @@ TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
     }
 }
 
-// This test checks that each page is on the node that owns the page. On a machine with one node, it always passes.
+// This test checks that each page is on the node that owns the page. On a machine with one NUMA node, this test always
+// passes.
 TEST(Ownership, PagesLieOnTheirOwnersNode) {
   ThreadPlacement placement;
   try {
@@ -162,7 +164,8 @@ TEST(Ownership, PagesLieOnTheirOwnersNode) {
       ASSERT_EQ(node_of_page(part.data + at), static_cast<int>(placement.node_indices[part.node]));
 }
 
-// Returns the time until all tiles are finished, divided by the time without waiting. Each tile takes one unit of time.
+// Returns a ratio: the time until all tiles are finished, divided by the time that the tiles would take if no thread
+// waited. Each tile takes one unit of time.
 double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows, const Counts &node_threads) {
   std::vector<unsigned> owners, node_of;
   for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, rows));
@@ -186,8 +189,8 @@ double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows,
   return static_cast<double>(time * item.size()) / static_cast<double>(tiles.size());
 }
 
-// Each node must begin each diagonal of tiles at its own rows. If all nodes began at row 0, each node would wait at its
-// lower edge until the node below has almost finished.
+// The threads of each node must begin each diagonal of tiles at the rows of their node. If all nodes began at row 0,
+// each node would wait at its lower edge until the node below has almost finished.
 TEST(Ownership, NodesDoNotWaitForEachOther) {
   for (const Counts &threads : {Counts{2, 2}, Counts{8, 8}, Counts{4, 4, 4}, Counts(4, 8), Counts(8, 8), Counts{6, 4}})
     for (const long levels : {16, 48, 128}) {

@@ -1,6 +1,6 @@
 // These tests check how a slab is divided into tiles. Every row of every level must be updated exactly once. A tile
-// waits for a few other tiles, which wait for further tiles. All tiles whose rows a tile reads or overwrites must be
-// finished before this tile begins.
+// waits directly for only a few tiles. The few tiles for which a tile waits directly wait for further tiles. Before a
+// tile begins, all tiles whose rows it reads or overwrites must be finished.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -47,7 +47,7 @@ bool holds(const Tile &tile, long level, long y) {
   return level >= tile.level_first && level <= tile.level_last && y >= tile.y_low + inset && y < tile.y_high - inset;
 }
 
-// Returns the tile that updates each row. owners[level][row] is -1 if no tile updates the row.
+// Returns the number of the tile that updates each row. owners[level][row] is -1 if no tile updates the row.
 std::vector<std::vector<long>> owners_of(const Cut &cut) {
   const auto rows = static_cast<std::size_t>(cut.rows), levels = static_cast<std::size_t>(cut.levels);
   std::vector<std::vector<long>> owners(levels + 1, std::vector<long>(rows, -1));
@@ -77,9 +77,9 @@ TEST(Tiles, NeedOnlyEarlierTiles) {
 }
 
 // The update of row y at level t reads the rows y - r .. y + r of level t - 1, and overwrites row y of level t - 2. The
-// overwritten row was read by updates of level t - 1. These updates wrote the same rows y - r .. y + r. So there is
-// only one condition. Each of these rows must belong to this tile, or to a tile that is finished before this tile
-// begins.
+// overwritten row was read by updates of level t - 1. The updates of level t - 1 that read the overwritten row wrote
+// the same rows y - r .. y + r. So the test has to check only one condition. Each row y - r .. y + r of level t - 1
+// must belong to the same tile, or to a tile that is finished before this tile begins.
 TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   for (const Cut &cut : all_cuts()) {
     std::vector<std::vector<bool>> before(cut.tiles.size(), std::vector<bool>(cut.tiles.size(), false));
@@ -103,12 +103,13 @@ TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   }
 }
 
-// A diamond waits for at most two tiles, the tiles below it. So several diamonds can be updated at the same time.
+// A diamond waits for at most two tiles: the tiles below the diamond. So several diamonds can be updated at the same
+// time.
 TEST(Tiles, DiamondsWaitForTwoAtMost) {
   for (const Tile &tile : diamond_tiles(40, 200, 2, 5, 4)) EXPECT_LE(tile.needs.size(), 2u);
 }
 
-// When a thread takes a tile, all tiles for which it must wait should already be finished.
+// When a thread takes a tile, all tiles for which this tile must wait should already be finished.
 TEST(Tiles, DiamondsComeLongAfterThoseTheyNeed) {
   for (const unsigned threads : {1u, 2u, 4u, 16u}) {
     const auto tiles = diamond_tiles(30, 4000, 1, 8, threads);
@@ -117,8 +118,8 @@ TEST(Tiles, DiamondsComeLongAfterThoseTheyNeed) {
   }
 }
 
-// Two nodes begin at row 500. One node continues with lower rows, and the other with higher rows. The two nodes must
-// update rows at about the same speed, so that they do not wait for each other.
+// Two nodes begin at row 500. One node continues with lower rows, and the other node continues with higher rows. The
+// two nodes must update rows at about the same speed, so that they do not wait for each other.
 TEST(Tiles, NeighboursAreEquallyFarFromTheirEdge) {
   const auto tiles = diamond_tiles(30, 1000, 1, 8, 4, {500});
   long low = 0, high = 0, most = 0;

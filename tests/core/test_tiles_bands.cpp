@@ -1,5 +1,6 @@
 // These tests check how a slab of few rows is divided into chunks of zeta. Every zeta of every level must be updated
-// exactly once. A tile must wait for all tiles whose values it reads or overwrites, and for no other tiles.
+// exactly once. A tile must wait for all tiles whose values it reads or overwrites. A tile must not wait for any other
+// tile.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -60,9 +61,10 @@ long owner_of(const std::vector<Tile> &tiles, long level, long zeta) {
 }
 
 // Returns true if every update waits for two kinds of earlier updates: updates whose values it reads, and updates that
-// read the values that it overwrites. If an earlier update is k levels lower, its plane is at most one skew away. So
-// its zeta differs by skew*(k - 1) to skew*(k + 1). Any k is possible, because a copy of a field can be written at
-// every second level, or only once in many stages.
+// read the values that it overwrites. If an update waits for an update that is k levels lower, the distance between
+// their planes is at most one skew. So the values of zeta of the two updates differ by skew*(k - 1) to skew*(k + 1).
+// The number k can be large, because a copy of a field can be written at every second level, or only once in many
+// stages.
 bool waits_for_all(const ChunkCut &cut) {
   const auto before = orders_of(cut.tiles);
   std::vector<std::vector<long>> owners(static_cast<std::size_t>(cut.levels + 1));
@@ -103,8 +105,8 @@ TEST(BandTiles, WaitForAllTheyReadAndOverwrite) {
   for (const ChunkCut &cut : all_cuts()) ASSERT_TRUE(waits_for_all(cut)) << cut.name;
 }
 
-// A tile of a band waits for at most two tiles. Both waits are necessary: without one of them, an update begins too
-// early.
+// A tile of a band waits for at most two tiles. A tile needs both waits. If one of the two waits is missing, an update
+// begins too early.
 TEST(BandTiles, WaitForNothingInVain) {
   const ChunkCut whole{"", 6, 12, 1, band_tiles(6, 1, 2, Chunks{3, 4, 3}, 2)};
   ASSERT_TRUE(waits_for_all(whole));
@@ -119,7 +121,7 @@ TEST(BandTiles, WaitForNothingInVain) {
   }
 }
 
-// When a thread takes a tile, all tiles for which it must wait should already be finished.
+// When a thread takes a tile, all tiles for which this tile must wait should already be finished.
 TEST(BandTiles, ComeLongAfterThoseTheyNeed) {
   for (const unsigned threads : {1u, 2u, 4u, 16u}) {
     const auto tiles = band_tiles(8 * 64, 1, 8, Chunks{100, 32, 100}, threads);
@@ -139,8 +141,8 @@ long units_of_time(const std::vector<Tile> &tiles, unsigned threads) {
   return *std::max_element(free_at.begin(), free_at.end());
 }
 
-// Bands must keep all threads busy. With at least as many bands as threads, a thread is idle only at the beginning and
-// at the end.
+// Bands must keep all threads busy. If there are at least as many bands as threads, a thread is idle only at the
+// beginning and at the end.
 TEST(BandTiles, KeepAllThreadsBusy) {
   for (const unsigned threads : {1u, 2u, 4u, 16u})
     for (const long bands : {1L, 2L, 5L}) {

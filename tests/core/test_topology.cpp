@@ -1,4 +1,4 @@
-// These tests check the nodes and cores of many synthetic machines. They also bind threads to cores of this machine,
+// These tests check the nodes and cores of many synthetic machines. Other tests bind threads to cores of this machine,
 // and check that the binding ends.
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -65,8 +65,8 @@ TEST(Topology, KeepsToTheProcessorsAllowed) {
   EXPECT_EQ(processors_of(synthetic_topology(machine, "999")).size(), 16u) << "not a processor of this machine";
 }
 
-// Some memory has no processors of its own: HBM next to the ordinary memory of a socket, and memory that all sockets
-// share. Such memory must not count as a node.
+// Two kinds of memory have no processors of their own: HBM beside the ordinary memory of a socket, and memory that all
+// sockets share. Memory without processors must not count as a node.
 TEST(Topology, MemoryAloneIsNoNode) {
   REQUIRE_HWLOC();
   const Topology with_hbm = synthetic_topology("pack:2 [numa] [numa] core:4 pu:1");

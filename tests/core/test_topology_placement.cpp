@@ -1,5 +1,5 @@
-// These tests check the placement of threads. Every thread must have a processor. Two threads may share a core only if
-// no core is free. Each node must get threads in proportion to its cores.
+// These tests check the placement of threads on cores. Every thread must have a processor. Two threads must not share a
+// core while another core is free. The number of threads on a node must be in proportion to the number of its cores.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -25,7 +25,7 @@ NumaNode make_node(unsigned os_index, unsigned first, unsigned cores, unsigned t
   return node;
 }
 
-// Returns a topology whose nodes have these numbers of cores.
+// Returns a topology whose nodes have the given numbers of cores.
 Topology machine(const Counts &cores, unsigned threads_per_core = 1) {
   Topology topology;
   unsigned first = 0;
@@ -94,8 +94,8 @@ TEST(Placement, SpreadsInProportionToCores) {
   EXPECT_EQ(spread(machine({2, 2}), 9).node_threads, (Counts{5, 4})) << "more threads than processors";
 }
 
-// This process may use both hardware threads of each core of node 0, but only one hardware thread of each core of node
-// 1.
+// In this test, the process may use both hardware threads of each core of node 0, but only one hardware thread of each
+// core of node 1.
 TEST(Placement, NoProcessorIsSharedWhileAnotherIsFree) {
   const Topology topology{{make_node(0, 0, 4, 2), make_node(1, 8, 4, 1)}, false};
   EXPECT_EQ(spread(topology, 8).node_threads, (Counts{4, 4}));
@@ -136,7 +136,8 @@ TEST(Placement, SeveralNodesAreUsedUnlessForbidden) {
   EXPECT_THROW(place_threads(6, Bind::cores, two), InputError);
 }
 
-// Each member must run on its processor. The caller is bound only while the result of bind_caller() exists.
+// Each member of the team must run on the processor that was chosen for it. The calling thread is bound only while the
+// result of bind_caller() exists.
 TEST(Placement, TeamsRunWhereTheyArePlaced) {
   if (!has_hwloc()) GTEST_SKIP() << "built without hwloc";
   const auto processors = static_cast<unsigned>(system_topology().nodes[0].processors.size());

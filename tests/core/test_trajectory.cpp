@@ -1,5 +1,5 @@
-// These tests check trajectories. States must be returned in reverse order, even if transfers have faults. A commit
-// must survive failures, and damage must be reported.
+// These tests check trajectories. The trajectory must return its states in reverse order, even if transfers have
+// faults. A commit must survive failures. Damage must be reported.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -21,8 +21,8 @@
 namespace outcrop {
 namespace {
 
-// The transfers of the first field bypass the page cache, and the field ends in the middle of a page. The second field
-// is small.
+// The transfers of the first field bypass the page cache, although the field ends in the middle of a page. The second
+// field is small.
 const StateLayout layout({{"u", {3, 300, 301}}, {"p", {5}}}, "float64");
 
 class TrajectoryTest : public testing::Test {
@@ -45,7 +45,7 @@ class TrajectoryTest : public testing::Test {
   std::string folder_;
 };
 
-// Returns the cells of a field in the state with this seed.
+// Returns the cells of a field in the state that belongs to the given seed.
 std::vector<std::byte> cells(std::size_t field, unsigned seed) {
   std::vector<std::byte> found(layout.cell_bytes(field));
   std::mt19937 random(1000 * seed + static_cast<unsigned>(field));

@@ -1,5 +1,5 @@
-// These tests check checksums that are computed in parts. The joined checksums of the parts must equal the checksum of
-// the whole plane, for every division of the plane.
+// These tests check checksums that are computed in parts. For every division of a plane into parts, the joined
+// checksums of the parts must equal the checksum of the whole plane.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ TEST(Crc32cJoin, EqualsTheSumOfBothParts) {
   }
 }
 
-// Returns a random division of the plane into disjoint rectangles. The widths of the rectangles are multiples of the
+// Returns a random division of the plane into disjoint rectangles. The width of each rectangle is a multiple of the
 // width of a vector.
 std::vector<Rectangle> random_cover(const Grid &grid, std::mt19937 &random) {
   std::vector<Rectangle> cover;
@@ -76,8 +76,8 @@ TEST(PlaneSums, EqualTheSumOfTheWholePlaneForEveryPartition) {
     }
 }
 
-// A plane on disk has rows of zeros behind its last row. The checksum includes these zeros, although they are never
-// added.
+// A plane on disk has rows of zeros behind its last row. The checksum of a plane includes the zeros on disk, although
+// no call adds the zeros to the checksum.
 TEST(PlaneSums, IncludeRowsOfZerosBehindTheLastRow) {
   for (std::size_t zero_rows : {1u, 5u}) {
     Grid grid = grid_of(6, 48);
@@ -93,8 +93,8 @@ TEST(PlaneSums, IncludeRowsOfZerosBehindTheLastRow) {
   }
 }
 
-// In a small grid, all cells are searched for NaN and infinity, but the padding is not searched. In a large grid, each
-// searched row is 64 rows behind the previous one.
+// In a small grid, NaN and infinity are searched in all cells, but not in the padding. In a large grid, only every 64th
+// row is searched for NaN and infinity.
 TEST(PlaneSums, FindNanAndInfinityInSearchedRows) {
   for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()})
     for (long ny : {6L, 1000L}) {
@@ -117,8 +117,8 @@ TEST(PlaneSums, FindNanAndInfinityInSearchedRows) {
     }
 }
 
-// Rows of a block in memory are shorter than rows of the grid. The checksum depends on the place of a cell in the
-// plane, and not on its place in memory.
+// Rows of a block in memory are shorter than rows of the grid. The checksum depends on the places of cells in the
+// plane, and not on their places in memory.
 TEST(PlaneSums, TakeRowsThatLieCloserInMemory) {
   const Grid grid = grid_of(6, 48);
   const std::vector<std::byte> plane = noise(grid.plane_bytes, 3);

@@ -1,8 +1,8 @@
-// These tests check the order of updates. Every 64 bytes of a row contain a stamp instead of values: its plane, its
-// row, and its level. The kernel checks each stamp that a stencil reads. When level t is written, each stamp that is
-// read must have level t - 1, and the overwritten stamp must have level t - 2. The kernel then writes the new stamp. A
-// wrong order, a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also reports a missing
-// wait as a data race.
+// These tests check the order of updates. Every 64 bytes of a row contain a stamp and no values. A stamp names the
+// plane, the row and the level of its place. The kernel of these tests checks each stamp that a stencil would read.
+// When the kernel writes level t, each stamp that it reads must have level t - 1, and the overwritten stamp must have
+// level t - 2. After the checks, the kernel writes the new stamp. A wrong order, a wrong address or a missing wait
+// leads to a wrong stamp. If a thread does not wait for another thread, the thread sanitizer also reports a data race.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,7 +26,8 @@ struct Stamp {
 constexpr std::int32_t guard_value = 12345;
 constexpr long group = 16;  // number of cells from one stamp of a row to the next
 
-// The data of the checking kernel, which gets a pointer to this object instead of the parameters of a stencil.
+// The data of the checking kernel. The kernel gets a pointer to an object of this type in place of the parameters of a
+// stencil.
 struct Check {
   Grid grid;
   long planes_most;
@@ -127,8 +128,8 @@ void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level)
         Stamp{level, static_cast<std::int32_t>(z), static_cast<std::int32_t>(byte / grid.pitch_bytes), guard_value};
 }
 
-// Runs one case. In a pass, Copy actions copy the rim into the second ring. This test has no Copy actions, so this
-// function stamps all rows of the second ring, including the rim.
+// Runs one case. In a pass of a run, `Copy` actions copy the rim into the second ring. These tests have no `Copy`
+// actions, so this function stamps all rows of the second ring, including the rim.
 void run_case(const Case &c) {
   const Grid grid = grid_of(c);
   // the minimum number of slots for a slab and for the planes that the slab reads
@@ -176,8 +177,8 @@ TEST(Traverse, UpdatesInALegalOrder) {
             run_case({17, 23, radius[0], radius[1], radius[2], levels, slab, {diamond, 4, planes}, 2});
 }
 
-// Threads divide a slab of few rows along zeta into chunks. A chunk has one plane, several planes, or more planes than
-// the slab. One call updates a group of planes, which can end inside a chunk.
+// Threads divide a slab of few rows along zeta into chunks. A chunk can have one plane, several planes, or more planes
+// than the slab. One call of the kernel updates a group of planes. The group can end inside a chunk.
 TEST(Traverse, ChunksOfFewRowsKeepTheOrder) {
   const long radii[][3] = {{1, 0, 1}, {2, 1, 2}, {1, 0, 2}, {0, 0, 1}};
   for (const auto &radius : radii)
@@ -202,7 +203,8 @@ TEST(Traverse, ManyThreadsShareManyTiles) {
 }
 
 // A range of columns moves to lower x with each level. The number of cells in a row is not always a multiple of the
-// range. A range can be longer than the row, or shorter than the distance that it moves in a slab.
+// length of a range. A range can be longer than a row. A range can also be shorter than the distance that it moves in a
+// slab.
 TEST(Traverse, RangesOfColumnsKeepTheOrder) {
   for (long groups : {1, 5, 12})
     for (long columns : {1, 3, 20})
@@ -215,7 +217,8 @@ TEST(Traverse, RangesOfColumnsKeepTheOrder) {
           }
 }
 
-// A block with bounds in x is not divided into ranges of columns, and only the cells inside its bounds are updated.
+// If a block has bounds in x, it is not divided into ranges of columns. Only the cells inside the bounds of the block
+// are updated.
 TEST(Traverse, RangesOfColumnsKeepTheBoundsOfABlock) {
   const Tiling tiling{.diamond = 2, .columns = group};
   const Case c{.nz = 9,
@@ -242,8 +245,8 @@ TEST(Traverse, RangesOfColumnsKeepTheBoundsOfABlock) {
   EXPECT_EQ(check.faults.load(), 0);
 }
 
-// The threads of a node take the tiles of their own node first. Some of these tiles wait for tiles of other nodes. A
-// mistake in these waits causes a wrong order or a deadlock.
+// The threads of a node take the tiles of their own node first. Some tiles wait for tiles of other nodes. A mistake in
+// the waits between nodes causes a wrong order or a deadlock.
 TEST(Traverse, NodesTakeTheirOwnRowsFirst) {
   for (const auto &node_threads :
        std::vector<std::vector<unsigned>>{{1, 1}, {2, 1}, {1, 3}, {1, 1, 1}, {2, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}})
@@ -275,8 +278,8 @@ TEST(Traverse, FewerLevelsThanPrepared) {
   }
 }
 
-// After Ctrl-C, the run must not wait until the slab is complete. It skips the remaining tiles, and no tile may wait
-// for a skipped tile.
+// After Ctrl-C, the run must not wait until the slab is complete. Threads skip the remaining tiles, and no tile may
+// wait for a skipped tile.
 TEST(Traverse, StopsAtOnceWhenCancelled) {
   for (const long chunk : {0, 8}) {
     const Case c{40, 200, 1, 1, 1, 20, 50, {2, 16, 2, chunk}, 3};
@@ -299,8 +302,8 @@ struct Prefetches {
   long rows = 0, repeated = 0;
 };
 
-// Updates nothing. Removes rows from `waiting`: each row that a kernel would read or write. Then adds the prefetched
-// rows of this call to `waiting`.
+// Updates nothing. Removes from `waiting` each row that a kernel would read or write. After that, adds the rows that
+// this call prefetches to `waiting`.
 void watching_kernel(const outcrop_block *block) {
   Prefetches &all = **static_cast<Prefetches *const *>(block->scalars);
   const auto use = [&](const void *plane, long y) {
@@ -317,7 +320,7 @@ void watching_kernel(const outcrop_block *block) {
     if (!all.waiting.insert(block->prefetch[i]).second) ++all.repeated;
 }
 
-// A row that no later call uses, or a row that is prefetched twice, would waste bandwidth.
+// Bandwidth would be wasted if no later call used a prefetched row, or if a row were prefetched twice.
 TEST(Traverse, CallsUseEachPrefetchedRowOnce) {
   for (long radius : {1, 2})
     for (long diamond : {0, 1, 3, 8})

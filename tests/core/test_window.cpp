@@ -1,4 +1,4 @@
-// Tests of the places of slots in the window.
+// These tests check the places of slots in the window.
 #include "outcrop/exec/window.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// These tests compare the result of assign() with the minimum over all assignments.
+// These tests check that assign() finds the minimum of the costs over all assignments.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -17,8 +17,8 @@ struct Instance {
   std::vector<double> costs;
 };
 
-// Returns random costs and rooms. The costs are small whole numbers, so many of them are equal. There is little room,
-// and some groups have no columns.
+// Returns random costs and rooms. The costs are small whole numbers, so that many costs are equal. The columns have
+// little room, and some groups have no columns.
 Instance random_instance(std::mt19937 &random) {
   const auto below = [&](unsigned limit) { return static_cast<std::uint32_t>(random() % limit); };
   while (true) {

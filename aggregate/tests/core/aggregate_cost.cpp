@@ -1,4 +1,5 @@
-// These tests compare the cost model of aggregation with the published figures, and check our extensions of the model.
+// These tests compare the cost model of aggregation with the published figures. They also check our extensions of the
+// model.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// These tests check that ranks do not wait forever for a stuck rank, which is alive but does nothing. The waiting ranks
-// must fail when they have waited for the time of the setting seconds_most.
+// These tests check that no rank waits forever for a stuck rank. A stuck rank is alive, but does nothing. The waiting
+// ranks must fail after the time that the setting seconds_most gives.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,8 +26,8 @@ struct Layout {
   int size, per_node;
 };
 
-// The operations of the test, in their order. Each case of the test names the first operation in which the stuck rank
-// does not take part.
+// The operations of the test, in the order in which the ranks call them. Each case of the test gives the first
+// operation in which the stuck rank takes no part.
 enum class Part { plan, create, write, begin, read, staged, flush, close };
 
 struct Case {
@@ -63,8 +63,8 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   std::atomic<int> ended{0};
   std::atomic<bool> is_late{false};
   std::vector<std::string> told(static_cast<std::size_t>(size));
-  // Returns false if this rank is the stuck rank. In the stuck rank, the function returns only after all other ranks
-  // have ended. So the stuck rank takes no part in their operations.
+  // Returns false if this rank is the stuck rank. On the stuck rank, the function returns only after all other ranks
+  // have ended. Therefore the stuck rank takes no part in the operations of the other ranks.
   const auto goes_on = [&](int rank, Part next) {
     if (rank != stuck || next != stuck_before) return true;
     const auto begin = std::chrono::steady_clock::now();
@@ -121,8 +121,8 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   }
 }
 
-// The last rank begins a step and never calls wait(), so its messages stop. This test checks that all other ranks stop
-// waiting and get an error.
+// The last rank begins a step, but never calls wait(), so its messages stop. This test checks that each other rank
+// stops waiting and gets an error.
 TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   constexpr int size = 4;
   const Folder folder;
@@ -147,8 +147,8 @@ TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   });
 }
 
-// A rank can compute between the start and the end of a step. This test checks that the time of this computing does not
-// count for the limit.
+// A rank can compute between the start and the end of a step. This test checks that the limit does not include the time
+// of this computing.
 TEST(AggregateDeadline, ComputingIsNotWaiting) {
   constexpr int size = 3;
   const Folder folder;
@@ -160,7 +160,7 @@ TEST(AggregateDeadline, ComputingIsNotWaiting) {
     File file = File::create(plan, folder.file("computing"));
     Link(transport).barrier();
     transport.seconds_most = 0.05;
-    // The other ranks are late, so the copy thread of rank 0 waits longer than the limit.
+    // The other ranks are late. Therefore the copy thread of rank 0 waits longer than the limit.
     if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     Operation begun = file.begin_write(spans);
     std::this_thread::sleep_for(std::chrono::milliseconds(rank == 0 ? 300 : 0));

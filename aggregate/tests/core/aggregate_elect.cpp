@@ -1,4 +1,4 @@
-// These tests check that a plan uses the elected aggregators, even if the election has merged domains.
+// These tests check that a plan uses the aggregators of the election, even if the election has merged domains.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ namespace {
 constexpr std::uint64_t mib = 1 << 20;
 constexpr int ranks_in_all = 8, ranks_on_node = 2;
 
-// Returns the declaration of one rank. Rank r has the blocks r, r + 8, r + 16, and so on. These are 32 blocks of 64
-// KiB, in total 2 MiB.
+// Returns the declaration of one rank. Rank r has the blocks with the numbers r, r + 8, r + 16, and so on. A rank has
+// 32 blocks of 64 KiB, which are 2 MiB in total.
 Declaration interleaved(int rank) {
   const std::uint64_t block = 64 << 10;
   return {{{strided(static_cast<std::uint64_t>(rank) * block, 32, block, ranks_in_all * block)}}};
@@ -87,8 +87,8 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
   const std::shared_ptr<Placed> placed = placed_on(UNLIMITED);
   PlanOptions options;
   options.aggregators = 4;
-  // The ranks are threads of one process. So that they do not write to the same object, each rank has its own object
-  // for the result.
+  // The ranks are threads of one process. Each rank has its own object for the result. Otherwise the ranks would write
+  // to the same object.
   options.elect = [&](const ElectionInputs &inputs) {
     const auto own = std::make_shared<Placed>(*placed);
     const Election election = elect_by_cost(own, true)(inputs);
@@ -106,7 +106,8 @@ TEST(AggregateElect, TheCostModelPlacesAPlansDomains) {
   });
 }
 
-// The number of messages that all ranks send in a step. Messages about success or failure of the step are not counted.
+// The number of messages that all ranks together send in a step. Messages that report success or failure of the step
+// are not counted.
 std::atomic<int> sent = 0;
 decltype(outcrop_transport::send) send_as_before = nullptr;
 

@@ -1,5 +1,5 @@
-// These tests compare the arithmetic of extents with loops over all repetitions: both must find the same bytes. The
-// tests also check that invalid extents are refused.
+// These tests compare the arithmetic of extents with loops over all repetitions. Both methods must find the same bytes.
+// The tests also check that invalid extents are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// These tests check that all ranks get the error of one rank, and that no rank waits forever.
+// These tests check that the error of one rank reaches all ranks, and that no rank waits forever.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -21,14 +21,13 @@ namespace {
 
 constexpr std::uint64_t block = 20000;
 
-// Returns `count` interleaved blocks for each rank.
+// Returns the declaration of one rank. The declaration has `count` blocks, and the blocks of the ranks are interleaved.
 Declaration in_turns(int rank, int size, std::uint64_t count = 10) {
   const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);
   return {{{strided(number * block, count, block, ranks * block)}}};
 }
 
-// Runs act() on all ranks, and returns the text of the error of each rank. The test fails if act() throws no error on a
-// rank.
+// Runs act() on all ranks, and returns the text of each rank's error. The test fails if a rank throws no error.
 template <typename Error>
 std::vector<std::string> told(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::string> texts(static_cast<std::size_t>(size));
@@ -157,9 +156,9 @@ TEST_P(AggregateFailures, MemoryThatDoesNotFitIsToldToAll) {
   expect_all_alike(texts, {"rank " + std::to_string(last), "needs 200000 bytes", "199999"});
 }
 
-// If a write is refused because the memory of one rank does not fit, the bytes of this rank must stay unchanged. The
-// test writes to the file, to a stage and to node files. Ranks send their own messages, use a relay, or perform their
-// own I/O.
+// If the memory of one rank is too small for a write, the write is refused. Then the bytes of this rank must stay
+// unchanged. The test writes to a file, to a stage and to node files. In three cases of the test, ranks send their own
+// messages, use a relay, or perform their own I/O.
 TEST_P(AggregateFailures, ARefusedWriteLeavesTheBytesOfTheRefusedRankAlone) {
   struct Way {
     FileOptions options;
@@ -299,8 +298,8 @@ TEST_P(AggregateFailures, RanksThatNeverComeAreNotWaitedForLongerThanIsSaid) {
   for (const std::string &text : texts) EXPECT_NE(text.find("seconds_most"), std::string::npos) << text;
 }
 
-// This test checks that all ranks get the error if a file system is full. Each write to the device /dev/full fails with
-// this error.
+// This test checks that all ranks get an error if a file system is full. Each write to the device /dev/full fails
+// because the device is full.
 TEST(AggregateFull, AFullFileSystemIsToldToAll) {
   const char *full = "/dev/full";
   if (access(full, W_OK) != 0) GTEST_SKIP() << "there is no " << full;
@@ -314,8 +313,8 @@ TEST(AggregateFull, AFullFileSystemIsToldToAll) {
   expect_all_alike(texts, {"write by rank ", full, "No space left"});
 }
 
-// The lists of stages and the index of node files have a maximum size. If a step has too many contiguous runs for them,
-// no file must be made.
+// The lists of stages have a maximum size, and the index of node files also has a maximum size. If a step has too many
+// contiguous runs for a list or an index, no file must be made.
 TEST(AggregateLists, TooManyRunsAreRefusedBeforeAFileIsMade) {
   const Folder folder;
   const FileOptions staged{.stage_folder = folder.file("stage")}, node_files{.node_files = true};
@@ -346,7 +345,7 @@ TEST(AggregateNeighbours, ADeadProcessIsNoticed) {
   EXPECT_EQ(watch.ended(), -1);
   close(ends[1]);
   int ended = -1;
-  // The child has ended, but it stays a zombie until waitpid() is called. watch.ended() must report it.
+  // The child has ended, but stays a zombie until waitpid() is called. watch.ended() must report the end of the child.
   for (int turn = 0; turn < 1000 && ended < 0; ++turn) {
     ended = watch.ended();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

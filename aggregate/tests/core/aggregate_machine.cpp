@@ -1,5 +1,5 @@
-// These tests check machine files. Placement must use the figures of the file. Errors must name the file, the line and
-// a remedy. The descriptions of different nodes must be joined correctly.
+// These tests check machine files. Placement must use the figures of the machine file. Errors in a machine file must
+// name the file, the line and a remedy. The descriptions of several nodes must be joined correctly.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // These tests check that buffers need no more memory than the control groups of the process allow. The system kills a
-// process that needs more memory.
+// process that needs more memory than its control groups allow.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ bool write_text(const std::string &path, const std::string &text) {
   return file.good();
 }
 
-// A control group of this machine. is_there() returns false if the group cannot be made. The destructor removes the
+// A control group of this machine. is_there() returns false if the test cannot make a group. The destructor removes the
 // group.
 class Group {
  public:

@@ -1,5 +1,5 @@
-// These tests check node files. Any number of ranks must be able to read the node files as one file. A merge must make
-// a file with the same bytes. Damage must be detected.
+// These tests check node files. Any number of ranks must be able to read all node files together as one file. A merge
+// must make one file with the same bytes as the node files. Damage must be detected.
 #include <gtest/gtest.h>
 
 #include "aggregate_sinks.hpp"

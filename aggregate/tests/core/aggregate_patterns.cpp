@@ -1,5 +1,5 @@
-// These tests check the bytes of files and memory for many patterns. The file must be equal to a file that was written
-// without this library. Reads must return the data that were written.
+// These tests check the bytes of files and memory for many patterns of access. The file must be equal to a file that
+// was written without aggregation. Reads must return the bytes that were written.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -22,8 +22,8 @@ std::byte content(std::uint64_t offset, std::uint64_t step) {
   return static_cast<std::byte>((word >> 40) | 1);  // the value is never zero, so that it differs from bytes in holes
 }
 
-// Returns the memory of a rank. If `filled` is true, the bytes that belong to extents have the values of the file. All
-// other bytes are 0xEE.
+// Returns the memory of a rank. If `filled` is true, the bytes of extents have the values of the file. All other bytes
+// are 0xEE.
 Memory memory_of(const Declaration &declaration, std::uint64_t base, std::uint64_t step, bool filled) {
   Memory memory;
   for (const std::vector<Extent> &extents : declaration.variables) {
@@ -42,7 +42,7 @@ Memory memory_of(const Declaration &declaration, std::uint64_t base, std::uint64
 std::vector<std::span<const std::byte>> to_write(const Memory &memory) { return {memory.begin(), memory.end()}; }
 std::vector<std::span<std::byte>> to_read(Memory &memory) { return {memory.begin(), memory.end()}; }
 
-// Writes the bytes of all ranks without this library: by pwrite(), one block after the other.
+// Writes the bytes of all ranks without aggregation: pwrite() writes one block after the other.
 void write_plainly(const std::string &path, const RandomPattern &pattern, std::uint64_t base, std::uint64_t step) {
   const Descriptor file(::open(path.c_str(), O_RDWR));
   for (const Declaration &declaration : pattern.ranks) {
@@ -177,7 +177,7 @@ void try_pattern(const RandomPattern &pattern, const Setting &setting, const std
     }
 }
 
-// Each random seed is a separate test, so that a failing seed can be run alone.
+// Each random seed is a separate test, so that one can run a failing seed alone.
 class AggregatePatterns : public ::testing::TestWithParam<int> {};
 
 TEST_P(AggregatePatterns, AreWrittenAsPlainlyAndReadBack) {
@@ -225,9 +225,9 @@ TEST(AggregatePlan, LetsLongRunsStayWithTheirRanks) {
   });
 }
 
-// This test uses ranks with long contiguous runs of bytes. It checks that these ranks perform their own I/O only if all
-// ranks are on one node. On one node, an aggregator needs an additional copy and saves nothing. On several nodes,
-// aggregators reduce the number of ranks that write to a shared file.
+// In this test, ranks have long contiguous runs of bytes. The test checks that these ranks perform their own I/O only
+// if all ranks are on one node. On one node, aggregation needs an additional copy and saves nothing. On several nodes,
+// aggregation reduces the number of ranks that write to a shared file.
 TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   for (const int on_node : {4, 2}) {
     ThreadRanks ranks(4, on_node);
@@ -244,8 +244,8 @@ TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
   }
 }
 
-// This test checks how ranks agree on the mode in which they open a file. The common mode has `ample_room` only if all
-// ranks have it. All other differences between ranks are errors.
+// This test checks how ranks agree on the mode in which they open a file. In the common mode, `ample_room` is true only
+// if it is true on all ranks. All other differences between the modes of the ranks are errors.
 TEST(AggregateOpenMode, IsThatOfAllRanks) {
   for (const int unlike : {-1, 0, 2}) {
     ThreadRanks ranks(3, 2);
@@ -276,12 +276,12 @@ TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
     return SharedFile(path, false, mode, false, {.ample_room = ample_room}, {}).reads_buffered(0, bytes);
   };
   EXPECT_TRUE(reads_buffered(CacheMode::automatic, true));
-  // Without ample room in the page cache, the file is read directly, as with CacheMode::direct. If the file system
+  // If the page cache has no ample room, the file is read directly, as with CacheMode::direct. If the file system
   // supports only buffered transfers, both calls below return true.
   EXPECT_EQ(reads_buffered(CacheMode::automatic, false), reads_buffered(CacheMode::direct, true));
 }
 
-// If each rank performs its own I/O, and the page cache has ample room, writes use the page cache. This test checks
+// If each rank performs its own I/O and the page cache has ample room, writes must use the page cache. This test checks
 // this rule.
 TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   const Folder folder;
@@ -297,8 +297,8 @@ TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   EXPECT_EQ(writes_buffered(true, {.ample_room = true, .own = false}), only_way);
 }
 
-// This test writes bytes through the page cache, makes them durable, and checks that the file has all bytes. The device
-// begins to write the first bytes while later bytes are still being copied.
+// This test writes bytes through the page cache, and makes the bytes durable. Then it checks that the file has all
+// bytes. The device begins to write the first bytes while the library is still copying later bytes.
 TEST(AggregateSharedFile, WritesOwnBytesBackThatMustLast) {
   constexpr std::size_t bytes = (std::size_t{5} << 20) + 77;
   const Folder folder;

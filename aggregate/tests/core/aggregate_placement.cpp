@@ -1,5 +1,5 @@
-// These tests check three properties of placements. No other placement is better than the chosen placement. No
-// placement uses tiers with too little room or persistence. The explanations are right.
+// These tests check three properties of placements. There must be no better placement than the chosen placement. No
+// placement must use a tier with too little room or persistence. The explanations are right.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 constexpr double GIGABYTE = 1024.0 * 1024 * 1024;
 constexpr std::uint64_t MEGABYTE = 1024 * 1024;
 
-// Returns the machine of the table in the paper on MA-TAPIOCA. Each rank is on its own node.
+// Returns the machine of the table in the paper about MA-TAPIOCA. Each rank of this machine is on its own node.
 Machine published() {
   static const double distances[4][4] = {{0, 4, 7, 5}, {4, 0, 6, 3}, {7, 6, 0, 6}, {5, 3, 6, 0}};
   Machine machine;
@@ -116,8 +116,8 @@ double any(std::mt19937 &random, double least, double most) {
   return std::uniform_real_distribution<double>(least, most)(random);
 }
 
-// Returns a random machine and tallies: up to 4 nodes, up to 3 ranks on each node, 2 tiers and random distances. The
-// faster tier often lacks room.
+// Returns a random machine and tallies. The machine has up to 4 nodes, up to 3 ranks on each node, 2 tiers and random
+// distances. The faster tier often lacks room.
 Instance random_instance(std::mt19937 &random) {
   Instance one;
   const auto below = [&](unsigned limit) { return static_cast<std::uint32_t>(random() % limit); };
@@ -148,8 +148,8 @@ Instance random_instance(std::mt19937 &random) {
   return one;
 }
 
-// Tries all placements that keep three rules, and returns the minimum cost. The rules are: each tier has enough room, a
-// rank has at most one domain, and aggregators are spread evenly over the nodes.
+// Returns the minimum cost over all placements that keep three rules. The rules for placements are: each tier has
+// enough room, a rank has at most one domain, and the aggregators are spread evenly over the nodes.
 class Everything {
  public:
   Everything(const Instance &one, std::uint32_t max_on_node)

@@ -4,8 +4,8 @@
 
 namespace outcrop::aggregate {
 
-// Adds ranges of random lengths. Each range belongs to one rank or to no rank. The declarations list the ranges in
-// random order.
+// Adds ranges of random lengths. Each of these ranges belongs to one rank or to no rank. In the declarations, the
+// ranges are in random order.
 std::uint64_t RandomPattern::add_pieces(Random &random, std::uint64_t begin) {
   const std::uint64_t longest = std::uint64_t{1} << below(random, 17), count = 1 + below(random, 60);
   std::vector<std::vector<Extent>> lists(ranks.size());
@@ -26,7 +26,7 @@ std::uint64_t RandomPattern::add_pieces(Random &random, std::uint64_t begin) {
   return begin;
 }
 
-// Adds an array of structures. Each field of the structure belongs to one rank or to no rank.
+// Adds an array of structures. Each field of the structures belongs to one rank or to no rank.
 std::uint64_t RandomPattern::add_records(Random &random, std::uint64_t begin) {
   const std::uint64_t count = 1 + below(random, 3000), fields = 1 + below(random, 9);
   std::vector<std::uint64_t> lengths;
@@ -46,7 +46,7 @@ std::uint64_t RandomPattern::add_records(Random &random, std::uint64_t begin) {
   return begin + count * record;
 }
 
-// Adds a grid of one to three axes. The grid is cut into blocks, which belong to random ranks.
+// Adds an array with one to three axes. The array is cut into blocks. Each block belongs to a random rank.
 std::uint64_t RandomPattern::add_grid(Random &random, std::uint64_t begin) {
   const std::size_t axes = 1 + below(random, 3);
   const std::uint64_t item = 1 + below(random, 12);

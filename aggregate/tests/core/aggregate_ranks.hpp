@@ -1,4 +1,4 @@
-// Tools for tests of aggregation: ranks that are threads, and random patterns of access.
+// Tools for tests of aggregation: ranks that are threads of one process, and random patterns of access.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@
 
 namespace outcrop::aggregate {
 
-// Runs act(rank, transport) in one thread for each rank. If ranks throw exceptions, rethrows the exception of the
-// lowest rank.
+// Runs act(rank, transport) in a separate thread for each rank. If some ranks throw exceptions, rethrows the exception
+// of the lowest of these ranks.
 inline void on_ranks(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -56,8 +56,8 @@ class Folder {
   std::string path_;
 };
 
-// Calls visit(file offset, memory offset, bytes) for each block of an extent. Finds the blocks by loops over all
-// repetitions, without the arithmetic under test.
+// Calls visit(file offset, memory offset, bytes) for each block of an extent. The function finds the blocks with loops
+// over all repetitions. It does not use the arithmetic that is tested.
 template <typename Visit>
 void expand(const Extent &extent, Visit &&visit, std::size_t level = 0, std::uint64_t file = 0,
             std::uint64_t memory = 0) {
@@ -73,8 +73,8 @@ using Random = std::mt19937_64;
 
 inline std::uint64_t below(Random &random, std::uint64_t end) { return random() % end; }
 
-// A random declaration for each rank, without overlaps. `windows` has ranges of the file in which tests search for
-// extents.
+// A random declaration for each rank. The declarations do not overlap. `windows` has ranges of the file in which tests
+// search for extents.
 struct RandomPattern {
   std::vector<Declaration> ranks;
   std::vector<Range> windows;

@@ -1,4 +1,5 @@
-// These tests check that two processes can map the same segment, and that another kind of file is refused.
+// These tests check that two processes can map the same segment. They also check that a file of another kind is
+// refused.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

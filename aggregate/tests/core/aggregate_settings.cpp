@@ -1,4 +1,4 @@
-// These tests check the source of each setting, ROMIO's names of settings, and that errors have one line.
+// These tests check the source of each setting, the names that ROMIO uses for settings, and that errors have one line.
 #include <gtest/gtest.h>
 
 #include <string>

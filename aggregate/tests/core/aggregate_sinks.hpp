@@ -1,4 +1,4 @@
-// Tools for tests of sinks: a file with interleaved blocks of all ranks, and the file's expected content.
+// Tools for tests of sinks: a file with interleaved blocks of all ranks, and the expected content of this file.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@ namespace outcrop::aggregate {
 
 constexpr std::uint64_t turn_bytes = 7000, turns = 6;
 
-/// Returns the declaration of a rank, with interleaved blocks. All ranks together have `size * turns * turn_bytes`
-/// bytes, without holes.
+/// Returns the declaration of a rank. The blocks of the ranks are interleaved. All ranks together have `size * turns *
+/// turn_bytes` bytes, without holes.
 inline Declaration in_turns(int rank, int size) {
   const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);
   return {{{strided(number * turn_bytes, turns, turn_bytes, ranks * turn_bytes)}}};
@@ -31,7 +31,8 @@ inline std::byte value(std::uint64_t step, std::uint64_t offset) {
   return static_cast<std::byte>((word >> 40) | 1);
 }
 
-/// Returns the bytes of a rank in a step at `base`. The function `at` returns the byte at a given offset of the file.
+/// Returns the bytes of a rank in a step with the base `base`. The function `at` returns the byte for an offset in the
+/// file.
 inline std::vector<std::byte> part_of(int rank, int size, std::uint64_t base,
                                       const std::function<std::byte(std::uint64_t)> &at) {
   std::vector<std::byte> memory(turns * turn_bytes);
@@ -61,13 +62,13 @@ inline std::vector<std::byte> whole_file(const std::string &path) {
   return bytes;
 }
 
-/// Returns options for a plan with several domains and rounds, although the file is small.
+/// Returns options for a plan that has several domains and rounds even for a small file.
 inline PlanOptions small_plan(std::uint32_t aggregators = 3) {
   return {.buffer_bytes = 8192, .aggregators = aggregators};
 }
 
-/// Runs act() on all ranks. The test fails if act() does not throw the same error on all ranks. Returns the text of
-/// this error.
+/// Runs act() on all ranks. The test fails if one rank throws no error, or another error than the other ranks. Returns
+/// the text of this error.
 template <typename Error>
 std::string told_alike(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::string> texts(static_cast<std::size_t>(size));

@@ -1,5 +1,5 @@
-// These tests check staged steps. After any failure of the stage, of the file or of a process, each step must be in the
-// file or be reported as lost.
+// These tests check staged steps. A stage, a file or a process can fail. After each such failure, each step must be in
+// the file or be reported as lost.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// A small file system in memory, which the destructor removes.
+// A small file system in memory. The destructor removes the file system.
 class SmallDisk {
  public:
   SmallDisk(const std::string &folder, const char *size)
@@ -39,7 +39,7 @@ class AggregateStaged : public ::testing::Test {
   std::string stage() const { return folder.file("stage"); }
   std::string path() const { return folder.file("out"); }
 
-  // Returns the names of the files in the stage of path(), without the locks.
+  // Returns the names of all files in the stage of path(), except for the locks.
   std::set<std::string> left() const {
     std::set<std::string> names;
     for (const auto &entry : std::filesystem::directory_iterator(stage_of_file(stage(), path())))
@@ -47,7 +47,7 @@ class AggregateStaged : public ::testing::Test {
     return names;
   }
 
-  // Leaves one step in the stage: the step cannot be drained, because its target was removed.
+  // Leaves one step in the stage. The step cannot be drained, because its target was removed.
   void leave_step(int size) {
     ThreadRanks ranks(size, 2);
     const std::string text = told_alike<StorageError>(ranks, size, [&](int rank, outcrop_transport &transport) {
@@ -65,8 +65,9 @@ class AggregateStaged : public ::testing::Test {
   const Folder folder;
 };
 
-// This test checks that reads return the newest bytes, and that the drain keeps the newest bytes. The steps have random
-// bases and can overlap. So a byte can belong to one aggregator in one step, and to another aggregator in another step.
+// This test checks that reads return the newest bytes, and that the drain writes the newest bytes last. The steps have
+// random bases and can overlap. A byte can therefore belong to one aggregator in one step, and to another aggregator in
+// another step.
 TEST_F(AggregateStaged, TheNewestBytesAreReadAndDrainedWhereverStepsOverlap) {
   constexpr int size = 4;
   Random random(7);
@@ -178,7 +179,8 @@ TEST_F(AggregateStaged, AFullTierIsToldToAllAndTheFileCanStillBeUsed) {
   for (std::uint64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], value(5, i)) << i;
 }
 
-// This test checks that close() empties the stage, even if the program keeps the objects of its writes after close().
+// This test checks that close() empties the stage, even if the program keeps the `Operation` objects of its writes
+// after close().
 TEST_F(AggregateStaged, AFileThatIsClosedIsGivenUpThoughItsOperationsAreKept) {
   constexpr int size = 3;
   ThreadRanks ranks(size, 0);
@@ -235,8 +237,8 @@ TEST_F(AggregateStaged, AFileThatIsMadeAnewGetsNothingOfAnEarlierRunAndSaysSo) {
   EXPECT_TRUE(left().empty());
 }
 
-// A program leaves a step in its stage. Then the file is created again without the stage, and written. If the file is
-// opened with the stage, the old step must not overwrite the new bytes.
+// In this test, a program leaves a step in its stage. Then the program creates the file again without the stage, and
+// writes the file. When the file is opened with the stage, the old step must not overwrite the new bytes.
 TEST_F(AggregateStaged, AStepOfAnEarlierFileIsNotDrainedIntoAFileThatWasCreatedAgain) {
   constexpr int size = 4;
   leave_step(size);
@@ -259,8 +261,8 @@ TEST_F(AggregateStaged, AStepOfAnEarlierFileIsNotDrainedIntoAFileThatWasCreatedA
   for (std::uint64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], value(2, i)) << i;
 }
 
-// Starts a process whose ranks write steps, and kills this process. Returns the number of the last step that has ended
-// on all ranks.
+// Starts a process whose ranks write steps, and kills the process. Returns the number of the last step that ended on
+// all ranks before the kill.
 std::uint64_t write_until_killed(const std::string &path, const FileOptions &options, int size, useconds_t wait) {
   int told[2];
   if (pipe(told) != 0) return 0;

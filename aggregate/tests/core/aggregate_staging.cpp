@@ -1,5 +1,5 @@
-// These tests check the decision whether steps are staged. The costs with and without a stage must follow the model,
-// and the library must choose the lower cost.
+// These tests check the decision between staging steps and writing them directly. The predicted costs with and without
+// a stage must follow the model. The library must choose the lower cost.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -92,7 +92,8 @@ TEST(AggregateStaging, OffersOnlyWhatKeepsStepsAndHasRoom) {
   EXPECT_EQ(refusal(Scene(8 * gib, true), cached), "") << "a target that nodes share has no such cache";
 }
 
-// Each node stages steps, or none does. So a tier cannot be used if a node lacks it, even a node without aggregators.
+// Steps are staged on all nodes or on no node. Therefore a tier cannot be used if one node lacks it, even if this node
+// has no aggregators.
 TEST(AggregateStaging, UsesNoTierThatANodeLacks) {
   Scene scene;
   scene.machine.node_of_rank = {0, 1};

@@ -1,6 +1,6 @@
-// These tests check that buffers are on the chosen tier. On a tier in memory, the pages of the buffers must be on the
-// given NUMA node. On a tier in a folder, the mapped files must be in this folder. If a tier has no room, the next tier
-// must be used. The data must be correct on all tiers.
+// These tests check that the buffers are on the chosen tier. On a tier in memory, the pages of the buffers must be on
+// the given NUMA node. On a tier in a folder, the mapped files must be in this folder. If the chosen tier has no room,
+// the buffers must be on the next tier. The data must be correct on all tiers.
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
@@ -79,8 +79,8 @@ TEST(AggregateTiers, FilesAreMappedInTheirFolder) {
   }
 }
 
-// A machine file with the given tiers. In write(), ranks that use this machine file write a file together. Then write()
-// checks the file, and returns the explanation or the error of the first rank.
+// A machine file that describes the given tiers. In write(), the ranks use this machine file and write a file together.
+// Then write() checks the file. It returns the explanation, or the error of the first rank.
 class Ladder {
  public:
   explicit Ladder(const std::string &tiers) : machine_(folder_.file("machine")) {

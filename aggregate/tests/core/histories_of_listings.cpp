@@ -14,8 +14,8 @@ constexpr std::size_t step_bytes = 3000, files_count = 2;
 
 std::byte value(std::uint64_t turn, std::size_t place) { return static_cast<std::byte>(turn * 29 + place * 5 + 1); }
 
-// A random history of a program that writes node files. In each turn, the program writes the node files at the next
-// base, and then their index. In some turns, it also merges the node files into one file.
+// A random history of a program. The program writes node files. In each turn, the program first writes the node files
+// at the next base, and then writes their index. In some turns, the program also merges the node files into one file.
 class Life {
  public:
   Life(std::uint64_t seed, Mutation mutation) : storage_(seed, mutation) {}
@@ -70,10 +70,10 @@ class Life {
     announced_ = turn;
   }
 
-  // Checks the index. If the program has announced an index, an index must exist, and it must not be older than the
-  // last announced index. The node files must have all bytes that the index lists. Then checks the merged file. If the
-  // program has announced a merged file, a merged file must exist, and it must not be older than the last announced
-  // one. Its bytes must be right.
+  // Checks the index. If the program has announced an index, there must be an index that is at least as new as the last
+  // announced index. The node files must contain all bytes that the index lists. Then checks the merged file. If the
+  // program has announced a merged file, there must be a merged file that is at least as new as the last announced one.
+  // Its bytes must be right.
   void check(Files &files) {
     const auto folder = files.folder("home");
     const std::vector<std::string> names = folder->names();

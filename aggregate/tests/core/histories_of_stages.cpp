@@ -17,7 +17,7 @@ using aggregate::StageName;
 constexpr std::size_t target_bytes = 12'000, half = target_bytes / 2, steps_most = 63;
 constexpr const char *stage_name = "stage", *target_name = "home/target";
 
-// Returns the byte that a step writes at a place. step_of() returns the step that has written a given byte.
+// Returns the byte that a step writes at a place. step_of() returns the step that has written a byte.
 std::byte value(std::size_t step, std::size_t place) {
   return static_cast<std::byte>(step << 2 | ((place * 7 + place / 512) & 3));
 }
@@ -53,8 +53,8 @@ class Life {
   }
 
  private:
-  // Ends the history: recovers the stage, and checks that the target has all sealed steps. Repeats the check after
-  // another power cut.
+  // Ends the history. Recovers the stage, and checks that the target has all sealed steps. Then simulates another power
+  // cut, and repeats the check.
   void end_well() {
     storage_.run_well([this](Files &files) {
       const Recovery found = aggregate::recover_stage(stage_name, target_name, 0, files);
@@ -70,8 +70,8 @@ class Life {
     check_target();
   }
 
-  // Checks the bytes of the target. The target must have all sealed steps, in their order. It may also have complete
-  // steps that were not sealed.
+  // Checks the bytes of the target. The target must have the bytes of all sealed steps, in the order of the steps. The
+  // target may also have complete steps that were not sealed.
   void check_target() {
     const Bytes found = storage_.content("home", "target");
     std::set<std::size_t> shown;
@@ -87,7 +87,7 @@ class Life {
                     std::to_string(step_of(expected[i]))};
   }
 
-  // Returns the steps whose writers were killed before they had written a list. Recovery must report these steps.
+  // Returns the steps whose writers were killed before they wrote a list. Recovery must report these steps.
   std::set<std::string> begun() const {
     std::set<std::string> names, whole;
     for (const std::string &each : storage_.names_in(stage_name))

@@ -1,6 +1,6 @@
-// These tests check that stage folders of other users can do no harm. The library must write, read, make or remove only
-// the caller's own files. For each invalid list or file name, the library must throw one of its own errors, with a text
-// of one line.
+// These tests check that the stage folders of other users can do no harm. The library must write, read, make or remove
+// only files of the caller. If a list or a file name is invalid, the library must throw one of its own errors. The text
+// of the error must have one line.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -35,7 +35,7 @@ std::string text_in(const std::string &path) {
 
 void put(const std::string &path, const std::string &text) { std::ofstream(path, std::ios::binary) << text; }
 
-// Returns a random value which no program expects in a field.
+// Returns a random value that is not expected in any field.
 std::string nonsense(Random &random, const std::string &outside) {
   const std::vector<std::string> all{"",
                                      "-1",
@@ -61,8 +61,8 @@ std::string nonsense(Random &random, const std::string &outside) {
   return all[random() % all.size()];
 }
 
-// Returns the text with one random change: another field or byte, a repeated line, or a missing end. In most cases, the
-// result has the right checksum for the changed text.
+// Returns the text with one random change: a field or byte is changed, a line is repeated, or the end is missing. In
+// most cases, the changed text has the right checksum.
 std::string mutated(const std::string &whole, Random &random, const std::string &outside) {
   std::string text(checked_lines(whole, "whole"));
   const auto place = [&] { return text.empty() ? 0 : random() % text.size(); };
@@ -111,7 +111,7 @@ class Hostile : public ::testing::Test {
   std::string victim() const { return outside() + "/victim"; }
   std::string staged(const std::string &ending) const { return stage() + "/step-7.writer-3." + ending; }
 
-  // Makes the stage folder of a process that was killed after it had staged a step.
+  // Makes the stage folder of a process that has staged a step and was then killed.
   void leave_a_step() const {
     fs::remove_all(stage());
     fs::create_directory(stage());
@@ -124,8 +124,8 @@ class Hostile : public ::testing::Test {
     put(staged("list"), to_text(list));
   }
 
-  // Checks that act() either succeeds or throws one of the library's errors, with a text of one line. Also checks that
-  // act() changes nothing outside the folder.
+  // Checks that act() either succeeds or throws one of the errors of the library, with a text of one line. Also checks
+  // that act() changes nothing outside the stage folder.
   void expect_harmless(const std::string &what, const std::function<void()> &act) const {
     std::string told;
     try {
@@ -177,7 +177,7 @@ TEST_F(Hostile, AListOfAnotherFileIsRefused) {
   EXPECT_EQ(text_in(victim()), victim_text);
 }
 
-// This test replaces a file of the stage by a link, a pipe, a folder or a device. Recovery must do no harm.
+// In this test, a link, a pipe, a folder or a device replaces a file of the stage. Recovery must do no harm.
 TEST_F(Hostile, NamesOfAStageThatAreNoFilesAreRefused) {
   const std::map<std::string, std::function<void(const std::string &)>> kinds{
       {"link", [&](const std::string &path) { fs::create_symlink(victim(), path); }},

@@ -1,5 +1,5 @@
-// These tests check that a kill at any moment does not damage staged steps: the target must have them completely and in
-// order. Lost steps must be reported.
+// These tests check that a kill at any moment does not damage staged steps. The target must have all staged steps,
+// completely and in order. Lost steps must be reported.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ class StageTest : public testing::Test {
   std::string file(const std::string &name) const { return stage() + "/" + name; }
   StageSpec spec(std::uint32_t writer = 0, std::uint64_t room = 0) const { return {stage(), target(), writer, room}; }
 
-  // Returns random runs of bytes, as pairs of offset and length, in random order. The runs do not overlap.
+  // Returns random runs of bytes in random order. A run is a pair of an offset and a length. The runs do not overlap.
   static std::vector<std::pair<std::uint64_t, std::size_t>> runs(std::mt19937_64 &random) {
     std::vector<std::pair<std::uint64_t, std::size_t>> all;
     for (std::uint64_t at = random() % 5000; at < target_bytes;) {
@@ -54,7 +54,8 @@ class StageTest : public testing::Test {
     return all;
   }
 
-  // Stages a step, and writes the same bytes to `expected`. Each step has other bytes than the previous step.
+  // Stages a step, and writes the same bytes to `expected`. The bytes of each step differ from the bytes of the
+  // previous step.
   void write_step(Stage &to, std::uint64_t step, Bytes &expected) {
     const auto all = runs(random_);
     std::uint64_t bytes = 0;
@@ -67,8 +68,8 @@ class StageTest : public testing::Test {
     to.seal();
   }
 
-  // Stages a step, drains it, and restores its files to the state before the drain. If `damaged_run` is given, changes
-  // one byte of this run. Writes the bytes of the step to `expected`.
+  // Stages and drains a step. Then restores the files of the step to their state before the drain. If `damaged_run` is
+  // given, changes one byte of the run with this number. Writes the bytes of the step to `expected`.
   void leave_staged(Bytes &expected, std::optional<std::size_t> damaged_run = {}) {
     const std::string data = folder_ + "/data", list = folder_ + "/list";
     {
@@ -93,7 +94,8 @@ class StageTest : public testing::Test {
     return stage_list_of({reinterpret_cast<const char *>(text.data()), text.size()}, path);
   }
 
-  // Writes the bytes of a step to `expected`. Finds these bytes with the same random numbers as the writer of the step.
+  // Writes the bytes of a step to `expected`. The function uses the same random numbers as the writer of the step to
+  // find the bytes.
   static void put_step(std::mt19937_64 &random, std::uint64_t step, Bytes &expected) {
     for (const auto &[at, length] : runs(random))
       for (std::size_t i = at; i < at + length; ++i) expected[i] = value(step, i);
@@ -214,7 +216,8 @@ TEST_F(StageTest, KilledAtAnyMomentEveryStepIsRecoveredOrNamed) {
     EXPECT_TRUE(recovery.failed.empty());
     EXPECT_LE(recovery.lost.size(), 1u);
     for (const StageName &lost : recovery.lost) EXPECT_GT(lost.step, sealed) << "a sealed step was given up";
-    // The target must have all steps whose seal() has returned. It may also have the next step, but no later steps.
+    // The target must have all steps whose seal() has returned. The target may also have the next step, but no step
+    // after the next step.
     const Bytes found = content(target());
     Bytes expected(target_bytes);
     for (std::uint64_t step = 1; step <= sealed; ++step) put_step(as_child, step, expected);
@@ -226,8 +229,8 @@ TEST_F(StageTest, KilledAtAnyMomentEveryStepIsRecoveredOrNamed) {
   EXPECT_GE(moments.size(), 7u) << "the kills must hit different moments";
 }
 
-// A kill may interrupt the staging or the draining of a step. Each of the next three tests begins with such an
-// interrupted stage.
+// A kill may interrupt the staging or the draining of a step. Each of the next three tests begins with a stage that
+// such a kill has left.
 TEST_F(StageTest, AListThatWasNotWrittenToItsEndIsNone) {
   std::filesystem::create_directories(stage());
   File::create(file("step-7.writer-0.data"), 5000);

@@ -1,5 +1,6 @@
 // These tests check that staged steps survive kill -9 at any point of staging and of draining. Each turn starts a
-// process, and kills it after some system calls. Each turn allows the process more system calls than the previous turn.
+// process, and kills it after some system calls. In each turn, the process may make more system calls than in the
+// previous turn.
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -25,8 +26,8 @@ constexpr int calls_most = 5000, cannot_be_traced = 77;
 
 enum class End { killed, over, untraceable, failed };
 
-// Runs act() in a new process. Counts each start and each end of a system call. Kills the process when the count
-// reaches `stops`.
+// Runs act() in a new process. Counts each start and each end of a system call of this process. Kills the process when
+// this count reaches `stops`.
 End killed_at(int stops, const std::function<void()> &act) {
   const pid_t child = fork();
   if (child == 0) {

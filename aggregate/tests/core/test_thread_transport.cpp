@@ -1,4 +1,5 @@
-// These tests check that the transport for ranks that are threads keeps the contract of all transports.
+// These tests check the transport between ranks that are threads. This transport must keep the contract of all
+// transports.
 #include <gtest/gtest.h>
 
 #include <exception>

@@ -28,7 +28,7 @@ Bytes content(std::size_t bytes, unsigned seed) {
   return made;
 }
 
-/// Calls the functions of a transport. If a function fails, the test case fails.
+/// Calls the functions of a transport. The test case fails if a function of the transport fails.
 class Rank {
  public:
   explicit Rank(outcrop_transport &transport)

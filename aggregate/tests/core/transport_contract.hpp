@@ -1,7 +1,9 @@
-// Test cases for the contract of transport.h, which every transport must keep. All ranks run the cases together.
+// Test cases for the contract in transport.h. Every transport must keep this contract. All ranks run the cases
+// together.
 //
-// The ranks of a transport can be threads or processes. So the cases use no test library. Each case gets a new
-// transport. If the transport breaks the contract, the case throws an exception, and the caller must end all ranks.
+// The ranks of a transport can be threads or processes. Therefore the test cases use no test library. Each case gets a
+// new transport. If the transport breaks the contract, the test case throws an exception. The caller must then end all
+// ranks.
 #pragma once
 
 #include <span>

@@ -1,8 +1,8 @@
-// This header rounds numbers of bytes to an alignment, and allocates memory for planes. The memory comes directly from
-// the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch (access) the pages.
-// The system places each page in memory near the thread that first touches it. This should be the thread that later
-// uses the page. The size is rounded up to a multiple of 4 KiB. With a multiple of 2 MiB, the memory could exceed the
-// budget.
+// This header rounds numbers of bytes up or down to an alignment, and allocates memory for planes. The memory comes
+// directly from the system. It is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch the
+// pages, that is, does not access them. The system places each page in memory near the thread that first touches it.
+// The first touch should therefore come from the thread that later uses the page. The size of the memory is rounded up
+// to a multiple of 4 KiB. If the size were rounded up to a multiple of 2 MiB, the memory could exceed the budget.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,15 +23,15 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { retu
 /// Returns the largest multiple of `unit` that is at most `value`.
 constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) { return value / unit * unit; }
 
-/// Unmaps memory that mmap() has returned, when the owner of the memory is destroyed.
+/// When the owner of the memory is destroyed, unmaps the memory that mmap() has returned.
 struct Unmap {
   std::size_t bytes = 0;
   void operator()(std::byte *data) const { munmap(data, bytes); }
 };
 using MappedBytes = std::unique_ptr<std::byte, Unmap>;
 
-/// Owns `size` bytes of zeroed pages, aligned to 2 MiB. A page becomes resident when a thread first touches this page.
-/// Throws InputError if the system refuses the memory.
+/// Owns `size` bytes of zeroed pages, aligned to 2 MiB. A page becomes resident when a thread accesses the page for the
+/// first time. Throws InputError if the system does not give the memory.
 class AlignedMemory {
  public:
   static constexpr std::size_t page_bytes = 4096;
@@ -61,8 +61,8 @@ class AlignedMemory {
   MappedBytes data_;
 };
 
-/// Locks pages in memory, so that the system does not swap them out. The lock ends when the pages are unmapped. Throws
-/// InputError if the system refuses to lock the pages.
+/// Locks the pages of a memory range, so that the system does not swap them out. The lock ends when the pages are
+/// unmapped. Throws InputError if the system refuses to lock the pages.
 inline void lock_memory(std::byte *data, std::size_t size) {
   if (mlock(data, size) != 0)
     throw InputError("cannot lock ", size, " bytes in memory: ", std::strerror(errno),

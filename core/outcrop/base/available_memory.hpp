@@ -6,14 +6,14 @@
 
 namespace outcrop {
 
-/// Returns the number of bytes that this process can allocate without swapping and within the limits of its control
-/// groups. Returns the maximum of the type if the system does not report the number.
+/// Returns the number of bytes that this process can allocate. The number excludes swap space, and respects the limits
+/// of the control groups. If the system does not report the number, returns the maximum of the type.
 std::uint64_t available_bytes();
 
-/// Returns the number of additional bytes that this process can allocate within the limits of all its control groups
-/// (version 1 or 2). If no limit is set, returns the maximum of the type. Memory with cached files counts as free,
-/// because the system drops these files when a program needs memory. `own` is the file that lists the groups of the
-/// process. The folders of these groups are below `root`. src/outcrop/tiers/discover.py computes the same number.
+/// Returns the number of further bytes that the control groups (version 1 or 2) of this process allow it to allocate.
+/// If no limit is set, returns the maximum of the type. Cached files count as free memory, because the system drops
+/// these files when a program needs memory. `own` is the file that lists the groups of the process. The folders of the
+/// groups are below `root`. src/outcrop/tiers/discover.py computes the same number.
 std::uint64_t group_free_bytes(const std::string &own = "/proc/self/cgroup",
                                const std::string &root = "/sys/fs/cgroup");
 

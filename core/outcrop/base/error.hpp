@@ -1,5 +1,5 @@
-// This file defines the errors that files, devices, memory, other processes and input can cause. For errors in the
-// program itself, the code does not throw these types. Such errors fail assertions.
+// This file defines the errors that files, devices, memory, other processes and input can cause. Errors in the program
+// itself do not have these types. Such errors fail assertions.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace outcrop {
 
-/// Returns a text that consists of the given parts. A part is a text or a number.
+/// Returns the given parts as one text. Each part is a text or a number.
 template <typename... Parts>
 std::string text_from(const Parts &...parts) {
   std::string text;
@@ -24,8 +24,8 @@ std::string text_from(const Parts &...parts) {
   return text;
 }
 
-/// The error for a request that the program cannot fulfil. The message names the wrong value and says which values are
-/// valid.
+/// The error for a request that the program cannot fulfil because of its input. The message names the wrong value and
+/// says which values are valid.
 struct InputError : std::runtime_error {
   template <typename... Parts>
   explicit InputError(const Parts &...parts) : std::runtime_error(text_from(parts...)) {}
@@ -44,12 +44,12 @@ struct StorageError : std::runtime_error {
         length(length_),
         error(error_) {}
 
-  /// Makes a StorageError without an offset and a length.
+  /// Makes a StorageError that has no offset and no length.
   StorageError(const std::string &doing, const std::string &path_, int error_)
       : StorageError(doing, path_, 0, 0, error_) {}
 
   /// Makes a StorageError whose message contains the text `reason`. Use this constructor if a failure has no errno, or
-  /// if the errno does not explain the failure.
+  /// if its errno does not explain the failure.
   StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error_)
       : std::runtime_error(text_from(doing, " failed: ", path_, ": ", reason)), path(path_), error(error_) {}
 
@@ -59,14 +59,14 @@ struct StorageError : std::runtime_error {
   int error;  ///< the errno of the failed call, or 0 if the file ended before the transfer was complete
 };
 
-/// The error for stored data that is damaged: the bytes that were read differ from the bytes that were written.
+/// The error for damaged stored data. The bytes that were read differ from the bytes that were written.
 struct CorruptionError : std::runtime_error {
   template <typename... Parts>
   explicit CorruptionError(const Parts &...parts) : std::runtime_error(text_from(parts...)) {}
 };
 
-/// The error for failed communication between ranks, for example if another rank can no longer be reached. After this
-/// error, all later collective calls fail.
+/// The error for failed communication between ranks. For example, another rank can no longer be reached. After a
+/// CommunicationError, all later collective calls fail.
 struct CommunicationError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

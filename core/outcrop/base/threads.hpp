@@ -1,5 +1,5 @@
-// This file sets the floating-point mode of a thread, and divides work among threads. The bits of results depend on the
-// floating-point mode.
+// This file has two tasks: it sets the floating-point mode of a thread, and it divides work among threads. The bits of
+// results depend on the floating-point mode.
 #pragma once
 
 #if defined(__SSE__)
@@ -17,10 +17,10 @@
 
 namespace outcrop {
 
-/// Sets the floating-point mode of this thread to the default mode of IEEE 754: results are rounded to nearest, and
-/// subnormal numbers are kept. The destructor restores the previous mode. Some libraries, such as Devito's operators,
-/// change the floating-point mode and do not restore the previous mode. New threads inherit the mode, and a wrong mode
-/// would change the results of a run.
+/// Sets the floating-point mode of this thread to the default mode of IEEE 754. In this mode, results are rounded to
+/// nearest, and subnormal numbers are kept. The destructor restores the previous mode. Some libraries, such as Devito's
+/// operators, change the floating-point mode, and do not restore it. New threads inherit the floating-point mode. A
+/// wrong mode would change the results of a run.
 class StandardRounding {
  public:
   StandardRounding() : before_(read()) { write(standard); }
@@ -28,7 +28,7 @@ class StandardRounding {
   StandardRounding(const StandardRounding &) = delete;
   StandardRounding &operator=(const StandardRounding &) = delete;
 
-  /// Permanently sets the default floating-point mode of this thread.
+  /// Sets the default floating-point mode of this thread permanently. No destructor restores the previous mode.
   static void restore() { write(standard); }
 
  private:
@@ -56,7 +56,7 @@ class StandardRounding {
   const Word before_;
 };
 
-/// Keeps the first exception that occurs while several threads work.
+/// Keeps the first exception that several threads throw while they work.
 class FirstFailure {
  public:
   /// Calls `work`. Does nothing if an earlier call of guard() has failed.
@@ -72,7 +72,8 @@ class FirstFailure {
     }
   }
 
-  /// Rethrows the first exception, if there is one. No other thread may call guard() at the same time.
+  /// Rethrows the first exception. Does nothing if there was no exception. No other thread may call guard() during a
+  /// call of rethrow().
   void rethrow() const {
     if (first_) std::rethrow_exception(first_);
   }
@@ -83,10 +84,10 @@ class FirstFailure {
   std::atomic<bool> failed_{false};
 };
 
-/// Calls work(i) for each 0 <= i < count, in ascending order. At most `threads` threads share these calls, and the
-/// calling thread is one of them. Each call of this function starts new threads, so the work should take at least some
-/// milliseconds. After the first exception, no more calls of `work` begin. When all threads have ended, the exception
-/// is rethrown.
+/// Calls work(i) for each i with 0 <= i < count. The calls begin in ascending order. At most `threads` threads,
+/// including the calling thread, share these calls. Each call of in_parallel() starts new threads, so the work should
+/// take at least some milliseconds. After the first exception, no further calls of `work` begin. When all threads have
+/// ended, in_parallel() rethrows the exception.
 template <typename Work>
 void in_parallel(std::uint64_t count, std::uint64_t threads, const Work &work) {
   std::atomic<std::uint64_t> next = 0;

@@ -21,8 +21,8 @@ constexpr int carry_bits = std::bit_width(ExactSum::at_once) - 1;
 
 #define OUTCROP_INLINE inline __attribute__((always_inline))
 
-// The bits of a double without the sign bit, read as an integer. If one double has a larger absolute value than
-// another, its integer is also larger. Infinity and NaN give the largest integers.
+// An integer with the bits of a double, except for the sign bit. If the absolute value of one double is larger than
+// that of another double, the integer is also larger. The integers of infinity and NaN are the largest.
 using Bits = std::int64_t;
 constexpr Bits sign_mask = ~(Bits{1} << 63);
 
@@ -32,10 +32,10 @@ OUTCROP_INLINE Bits largest_of(const double *values, std::size_t count) {
   return largest;
 }
 
-// Splits each number into a high part and a low part. Replaces the numbers by their low parts, and returns the sum of
-// the high parts. To get the high part, the function adds `unit` to the number and then subtracts `unit` again. The
-// addition of `unit` rounds the number to a multiple of a power of two, which depends only on `unit`. No other
-// operation of this function rounds.
+// Splits each number into a high part and a low part. The function replaces the numbers by their low parts, and returns
+// the sum of the high parts. The high part is the result of adding `unit` to the number and then subtracting `unit`
+// again. The addition of `unit` rounds the number to a multiple of a power of two. This power depends only on `unit`.
+// No other operation of take_high_parts() rounds.
 OUTCROP_INLINE double take_high_parts(double *values, std::size_t count, double unit) {
   constexpr std::size_t width = 8;
   double sums[width] = {};
@@ -63,7 +63,7 @@ constexpr std::size_t group_bytes = 64;
 template <typename Value>
 constexpr long group_cells = group_bytes / sizeof(Value);
 
-// Collects the sums of many groups. Then a single call of ExactSum::add() adds all these sums.
+// Collects the sums of many groups. When enough sums are collected, a single call of ExactSum::add() adds all of them.
 struct GroupSums {
   static constexpr std::size_t capacity = ExactSum::at_once;
 
@@ -77,8 +77,8 @@ struct GroupSums {
   }
 };
 
-// The compiler's type for a vector register. The register width does not change the result. A wider register performs
-// more additions at the same time.
+// The compiler's type for a vector register. The width of the register does not change the result. A wider register
+// performs more additions at the same time.
 template <typename Value, std::size_t count>
 struct RegisterOf {
   using Type [[gnu::vector_size(count * sizeof(Value))]] = Value;
@@ -86,8 +86,8 @@ struct RegisterOf {
 template <typename Value, std::size_t count>
 using Register = typename RegisterOf<Value, count>::Type;
 
-// Adds the second half of a group to its first half, and repeats this step with the result until it fits into one
-// register of doubles. The squares of the values are added in the same way.
+// Adds the second half of a group to its first half. Repeats this addition until the result fits into one register of
+// doubles. The function adds the squares of the values in the same way.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &sum, Register<double, width> &square) {
   constexpr std::size_t parts = group_cells<Value> / width;
@@ -107,8 +107,8 @@ OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &su
   square = squares[0];
 }
 
-// Adds the second half of every group to its first half. The input is two registers, in which each group has `left`
-// successive numbers. The result is one register, in which each group has left / 2 successive numbers.
+// Adds the second half of every group to its first half. The input is two registers. In these registers, each group has
+// `left` successive numbers. The result is one register. In this register, each group has left / 2 successive numbers.
 template <std::size_t left, typename Numbers, std::size_t... place>
 OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &joined, std::index_sequence<place...>) {
   constexpr std::size_t half = left / 2;
@@ -122,8 +122,8 @@ OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &join
 #endif
 }
 
-// Repeats join() until each group has only one number, which is the sum of the group. There are as many groups as a
-// register has doubles.
+// Repeats join() until each group has only one number, which is the sum of the group. The number of groups is the
+// number of doubles in a register.
 template <std::size_t width, std::size_t left = width>
 OUTCROP_INLINE void add_halves(Register<double, width> *groups, double *sums) {
   if constexpr (left == 1) {
@@ -144,8 +144,8 @@ OUTCROP_INLINE void add_groups(const Value *cells, GroupSums &groups) {
   groups.count += width;
 }
 
-// Updates the minimum and the maximum. Comparisons with NaN are false, so a NaN does not change the minimum and the
-// maximum.
+// Updates the minimum and the maximum. Comparisons with NaN are false. Therefore a NaN does not change the minimum and
+// the maximum.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void extend(const Value *row, long x0, long x1, FieldSum &total) {
   constexpr long count = width * sizeof(double) / sizeof(Value);
@@ -195,7 +195,8 @@ OUTCROP_INLINE void add_rows(const std::byte *origin, std::size_t pitch_bytes, c
   groups.empty_into(total);
 }
 
-// The functions above, compiled for one set of vector instructions. The vector width does not change the result.
+// The functions above in compiled form, for one set of vector instructions. The width of the vectors does not change
+// the result.
 struct Compiled {
   using AddRows = void(const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells, FieldSum &total);
 
@@ -245,8 +246,8 @@ void ExactSum::add(double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << mantissa_bits) - 1);
   const auto exponent = static_cast<unsigned>(bits >> mantissa_bits) & 0x7ffu;
-  // value = mantissa * 2^(shift - 1074). Subnormal numbers have no leading bit 1. They have the same exponent as the
-  // smallest normal numbers.
+  // value = mantissa * 2^(shift - 1074). The mantissas of subnormal numbers have no leading bit 1. Subnormal numbers
+  // have the same exponent as the smallest normal numbers.
   const std::uint64_t mantissa = exponent == 0 ? fraction : fraction | std::uint64_t{1} << mantissa_bits;
   const unsigned shift = exponent == 0 ? 0 : exponent - 1;
   const unsigned limb = shift / limb_bits, within = shift % limb_bits;
@@ -281,7 +282,7 @@ void ExactSum::add(const ExactSum &other) {
   if (++adds_ == max_adds) carry();
 }
 
-// Moves the carries to higher limbs. After this function, each limb except the last is at least 0 and below 2^32.
+// Moves the carries to higher limbs. After a call of carry(), each limb except the last is at least 0 and below 2^32.
 void ExactSum::carry() {
   for (std::size_t i = 0; i + 1 < limbs; ++i) {
     limbs_[i + 1] += limbs_[i] >> limb_bits;
@@ -439,7 +440,7 @@ Samples::Samples(const Grid &grid, const Window &window, const Fields &fields, s
   after_.sort();
 }
 
-// Takes samples for two kinds of receivers. Some receivers read the values after a step, and other receivers read the
+// Takes samples for two kinds of receivers. Some receivers read the values after a step. Other receivers read the
 // values before a step. The values after step `done` are also the values before the next step.
 void Samples::take(long done, long steps, long position, const Rectangle &cells) const {
   if (done > 0) write(after_, done, done - 1, position, cells);

@@ -1,13 +1,13 @@
 // This file handles point sources, receivers, sums and snapshots during a pass. The rows are processed while they are
-// in a cache, so that no plane is loaded from memory a second time.
+// still in a cache. Therefore no plane is loaded from memory again.
 //
-// A block can also update cells that another block owns. A block adds sources to all cells that it updates, but it
-// samples and sums only the cells that it owns.
+// A block can also update cells that another block owns. A block adds sources to all cells that it updates. It samples
+// and sums only the cells that it owns.
 //
-// A rank can also update cells of a neighbouring rank. With deep halos, both ranks update the same cells, and each rank
-// samples, sums and writes only its own rows. With split tiling, exactly one rank updates each cell. This rank samples
-// and sums the cell, even if a neighbour owns the cell. The owner of the cell receives the finished rows and writes the
-// cell to snapshots.
+// A rank can also update cells that a neighbouring rank owns. With deep halos, both ranks update the same cells. Each
+// rank samples, sums and writes only its own rows. With split tiling, exactly one rank updates each cell. With split
+// tiling, the rank that updates a cell also samples and sums the cell, even if a neighbour owns it. The owner of the
+// cell receives the finished rows, and writes the cell to snapshots.
 //
 // The points of sources and receivers are sorted by plane. A thread that has updated some rows uses this table to find
 // the points in these rows:
@@ -16,12 +16,12 @@
 //     first         0   0   3   3   5   5
 //     points        y: 2 2 7     1 9
 //
-// For each position, `first` contains the index of the first point in the plane at this position. If the index of the
-// next position is the same, the plane has no points. In each plane, points are sorted by row. If several points are in
-// the same cell, they have the order of the requests, because the order of additions determines the bits.
+// Element i of `first` is the index of the first point in the plane at position i. If the next element of `first` is
+// the same, the plane has no points. The points of a plane are sorted by row. Several points in the same cell have the
+// order of the requests. The reason is that the order of the additions determines the bits.
 //
-// No locks are needed, because only one thread at a time updates a row. Other threads read the row only after this
-// thread has finished its tile.
+// No locks are needed, because only one thread at a time updates a row. Other threads read the row only after the tile
+// of this thread is finished.
 #pragma once
 
 #include <algorithm>
@@ -45,14 +45,15 @@ namespace outcrop {
 // --- sums over all cells ---------------------------------------------------------------------------------------------
 // Computes sums over all cells of a field after a step, part by part, while rows are in a cache.
 //
-// The plan and the threads determine the parts and their order. But the result must not depend on the parts, nor on
-// their order. So the cells are divided into groups of 64 bytes. A part always consists of whole groups. The cells of a
-// group are added in a fixed order (cells after nx count as 0), and the sums of the groups are then added exactly:
+// The plan and the threads determine the parts and their order. However, the result must not depend on the parts and
+// their order. Therefore the cells are divided into groups of 64 bytes. A part always consists of whole groups. The
+// cells of a group are added in a fixed order (cells after nx count as 0), and the sums of the groups are then added
+// exactly:
 //
 //     |0 1 2 3 4 5 6 7|8 9 ...
 //
-// In float64, a group has 8 cells. The sums 0+4, 1+5, 2+6 and 3+7 come first. Then the first two of these four sums are
-// added to the last two. At the end, the two results are added.
+// In float64, a group has 8 cells. First, the four sums 0+4, 1+5, 2+6 and 3+7 are computed. Then the first two of the
+// four sums are added to the last two. At the end, the two resulting numbers are added.
 //
 // ExactSum adds doubles without rounding, so the order of the doubles does not matter. The sum is an integer in units
 // of the smallest double:
@@ -60,13 +61,13 @@ namespace outcrop {
 //     limb         66 ... 34 33 32 ... 0
 //     exponent     large     1.0     tiny
 //
-// A limb holds 32 bits of the sum and 31 bits for carries. From time to time, the carries are moved to the next limb.
-// The addition of a number changes three limbs. This representation is Kulisch's long accumulator. Infinities and NaNs
-// are added separately.
+// A limb holds 32 bits of the sum and 31 bits for carries. From time to time, the carries of all limbs are added to the
+// next limbs. One addition of a number changes three limbs. This representation is Kulisch's long accumulator.
+// Infinities and NaNs are added separately.
 //
-// One call adds up to 1024 numbers. All these numbers are split into a high part and a low part, at the same bit. The
-// bit is chosen so high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit,
-// until all low parts are zero:
+// One call of ExactSum::add() adds up to 1024 numbers. The call splits all numbers at the same bit into a high part and
+// a low part. The bit is so high that the sum of the high parts needs no rounding. The low parts are split again at a
+// lower bit, until all low parts are zero:
 //
 //     largest     1.01100|101
 //     others      0.00110|011          sum of high parts ──► limbs
@@ -83,14 +84,14 @@ class ExactSum {
 
   void add(double value);
 
-  /// Adds `count` numbers, at most `at_once`. Sets the numbers in `values` to zero.
+  /// Adds `count` numbers, at most `at_once`. Changes the numbers in `values` to zero.
   void add(double *values, std::size_t count);
   void add(const ExactSum &other);
 
   /// Returns the sum of all finite numbers in units of 2^-1074, as a little-endian integer in two's complement.
   std::vector<std::byte> integer() const;
 
-  /// Returns the sum of the infinities and NaNs that were added, or 0 if none was added.
+  /// Returns the sum of the infinities and NaNs that were added. Returns 0 if there were none.
   double special() const { return special_; }
 
  private:
@@ -104,14 +105,15 @@ class ExactSum {
   double special_ = 0;
 };
 
-/// A request for the sums of a field after `done` steps of the pass. If `done` is 0, the values before the first step
-/// are summed.
+/// A request for the sums of a field after `done` steps of the pass. If `done` is 0, the request is for the values
+/// before the first step.
 struct SumRequest {
   std::size_t field = 0;
   long done = 1;
 };
 
-/// The sum of the values, the sum of their squares, the minimum and the maximum. Minimum and maximum ignore NaNs.
+/// The results for a field: the sum of the values, the sum of their squares, the minimum and the maximum. Minimum and
+/// maximum ignore NaNs.
 struct FieldSum {
   ExactSum sum, squares;
   double minimum = std::numeric_limits<double>::infinity(), maximum = -std::numeric_limits<double>::infinity();
@@ -124,14 +126,14 @@ class GridSums {
  public:
   GridSums(const Grid &grid, const Window &window, const Fields &fields, std::vector<SumRequest> requests);
 
-  /// Adds the cells of a part of the planes z0 <= position < z1. The cells must hold their values after `done` steps.
-  /// Every cell must be added exactly once.
+  /// Adds the cells of a part of the planes z0 <= position < z1 to the sums. At the call, the cells must hold their
+  /// values after `done` steps. The caller must add every cell exactly once.
   void add(long done, long z0, long z1, const Rectangle &cells);
 
-  /// Adds cells to the sums of all requests. No step may change these cells.
+  /// Adds cells of the rim to the sums of all requests. No step may change these cells.
   void add_rim(long position, const Rectangle &cells);
 
-  /// Returns the sums in the order of the requests. Must be called only between passes.
+  /// Returns the sums, in the order of the requests. Must be called only between passes.
   const std::vector<FieldSum> &results() const { return results_; }
   bool empty() const { return requests_.empty(); }
 
@@ -154,16 +156,16 @@ struct Cell {
   long z, y, x;
 };
 
-/// Values that a source adds to cells of a field in each step. If several stages of a step update the field, the values
-/// are added directly after the last of these stages.
+/// The values that a source adds to cells of a field in each step. If several stages of a step update the field, the
+/// values are added directly after the last of these stages.
 struct PointInjection {
   std::size_t field = 0;
   std::vector<Cell> cells;
   const std::byte *values = nullptr;  ///< index: [step of the pass][cell]; values have the type of the grid
 };
 
-/// Values that the sources of the lead add to cells (problem.hpp explains the lead). Step i of the lead adds the values
-/// to cells of the field `fields[i]`, directly after the stage `stage`.
+/// The values that the sources of the lead add to cells (problem.hpp explains the lead). Step i of the lead adds the
+/// values to cells of the field `fields[i]`, directly after the stage `stage`.
 struct LeadInjection {
   long stage = 0;
   std::vector<std::size_t> fields;
@@ -171,8 +173,8 @@ struct LeadInjection {
   const std::byte *values = nullptr;  ///< index: [step of the lead][cell]; values have the type of the grid
 };
 
-/// Cells of a field that are sampled in each step. If `before` is true, they are sampled before the first stage of the
-/// step. Otherwise they are sampled at the end of the step.
+/// A request for samples of cells of a field in each step. If `before` is true, the cells are sampled before the first
+/// stage of the step. If `before` is false, the cells are sampled at the end of the step.
 struct PointSamples {
   std::size_t field = 0;
   std::vector<Cell> cells;
@@ -180,7 +182,7 @@ struct PointSamples {
   double *values = nullptr;  ///< [step of the pass][cell]
 };
 
-/// The requests for one pass. Steps are counted from the first step of the pass.
+/// The requests for one pass. The requests count steps from the first step of the pass.
 struct AcquisitionRequests {
   std::vector<PointInjection> injections;
   std::vector<LeadInjection> lead_injections;
@@ -197,14 +199,13 @@ struct AcquisitionRequests {
   }
 };
 
-/// The results of the requests, in the order of the requests. The samples of receivers are stored in
-/// PointSamples::values.
+/// The results of a pass, in the order of the requests. The samples of receivers are stored in PointSamples::values.
 struct AcquisitionResults {
   std::vector<FieldSum> sums;
   std::vector<std::uint32_t> snapshot_sums;  ///< for each snapshot, the CRC32C of the bytes in its box
 };
 
-/// The points of several lists, sorted by plane and row.
+/// The points of several lists of cells, sorted by plane and row.
 class PointTable {
  public:
   struct Point {
@@ -214,12 +215,12 @@ class PointTable {
 
   void add(const Grid &grid, std::size_t list, const std::vector<Cell> &cells);
 
-  /// Sorts the points. Must be called once, after the last add().
+  /// Sorts the points. The caller must call sort() once, after the last add().
   void sort();
 
   bool empty() const { return points_.empty(); }
 
-  /// Calls body(point) for each point of the plane at `position` that lies inside `cells`.
+  /// Calls body(point) for each point that lies inside `cells` in the plane at `position`.
   template <typename Body>
   void for_each(long position, const Rectangle &cells, const Body &body) const {
     if (points_.empty() || position < lowest_) return;
@@ -237,17 +238,17 @@ class PointTable {
   std::vector<std::size_t> first_;  // the index of the first point of each position, from `lowest_` on
 };
 
-/// Adds the values of sources to cells. The steps of a pass have one object, and the steps of its lead have another
-/// object. All arguments must outlive this object.
+/// Adds the values of sources to cells. There is one object for the steps of a pass, and another object for the steps
+/// of the lead. All arguments must outlive this object.
 class Injections {
  public:
   Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
              const std::vector<PointInjection> &lists);
   Injections(const Grid &grid, const Window &window, const Lead &lead, const std::vector<LeadInjection> &lists);
 
-  /// Adds the values of the sources in a part of a plane. Must be called after the level `level` has updated this part.
-  /// If the object is for the lead, level 1 is the first level of the lead. Otherwise level 1 is the first level after
-  /// the lead.
+  /// Adds the values of the sources in a part of a plane. The caller must call add() after the level `level` has
+  /// updated this part. In the object for the lead, level 1 is the first level of the lead. In the other object, level
+  /// 1 is the first level after the lead.
   void add(long level, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -272,11 +273,11 @@ class Samples {
  public:
   Samples(const Grid &grid, const Window &window, const Fields &fields, std::vector<PointSamples> lists);
 
-  /// Takes the samples in a part of a plane. The part must hold its values after `done` steps of a pass of `steps`
+  /// Takes the samples in a part of a plane. This part must hold its values after `done` steps of a pass of `steps`
   /// steps.
   void take(long done, long steps, long position, const Rectangle &cells) const;
 
-  /// Takes the samples of all steps of the pass in one call. The cells must not change during the pass.
+  /// Takes the samples of all steps of the pass in one call. The values of the cells must not change during the pass.
   void take_rim(long steps, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -292,36 +293,39 @@ class Samples {
 
 class Acquisition {
  public:
-  /// Prepares a pass of `steps` steps. Increases `bytes_snapshots` by the number of bytes that snapshots write. All
-  /// arguments except the requests must outlive this object. Throws StorageError.
+  /// Prepares a pass of `steps` steps. Adds the number of bytes that snapshots write to `bytes_snapshots`. All
+  /// arguments except `requests` must exist longer than this object. Throws StorageError.
   Acquisition(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
               AcquisitionRequests requests, long steps, std::atomic<std::uint64_t> &bytes_snapshots);
 
-  /// Sets the cells that the next block owns.
+  /// Sets the cells that the next block of the plan owns.
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// Processes receivers, sums and snapshots that use the values before the first step of the pass. Must be called
-  /// before level 1 updates the rows `cells` of the planes z0 <= position < z1. If the y axis is periodic, `cells` has
-  /// folded rows (problem.hpp).
+  /// Processes those receivers, sums and snapshots that use the values before the first step of the pass. The caller
+  /// must call before() before level 1 updates the rows `cells` of the planes z0 <= position < z1. If the y axis is
+  /// periodic, the rows of `cells` are folded (problem.hpp).
   void before(long z0, long z1, const Rectangle &cells) { take(0, z0, z1, cells); }
 
-  /// Adds sources. After the last stage of a step, also processes receivers, sums and snapshots. Must be called after
-  /// the level has updated `cells` in these planes.
+  /// Adds sources. If the level is the last stage of a step, also processes receivers, sums and snapshots. The caller
+  /// must call after() when the level has updated `cells` in these planes.
   void after(long level, long z0, long z1, const Rectangle &cells);
 
-  /// Processes receivers, sums and snapshots for cells that no step changes. The rows of `cells` are not folded.
+  /// Processes receivers, sums and snapshots for cells of the rim, which no step changes. The rows of `cells` are not
+  /// folded.
   void rim(long position, const Rectangle &cells);
 
-  /// Writes received rows to the snapshots. A neighbouring rank has updated these rows. The rows must hold their values
-  /// after `done` steps.
+  /// Writes received rows to the snapshots. A neighbouring rank has updated the rows that this rank has received. The
+  /// received rows must hold their values after `done` steps.
   void received(long done, long position, const Rectangle &rows) {
     snapshots_.write(done, position, position + 1, rows);
   }
 
-  /// Starts to write the snapshots to the devices. One thread must call this after every slab. Throws StorageError.
+  /// Starts to write the snapshots to their devices. One thread must call end_slab() after every slab. Throws
+  /// StorageError.
   void end_slab() { snapshots_.write_behind(); }
 
-  /// Waits until all snapshots are on the devices. Must be called before the pass is committed. Throws StorageError.
+  /// Waits until all snapshots are on their devices. The caller must call flush() before the commit of the pass. Throws
+  /// StorageError.
   void flush() { snapshots_.flush(); }
 
   /// Returns the results. The results are valid after flush().

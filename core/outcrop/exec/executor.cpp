@@ -12,7 +12,8 @@
 namespace outcrop {
 namespace {
 
-// Measures the time of a phase. The destructor adds the lifetime of the object, in seconds, to a counter.
+// Measures the time of a phase. The destructor adds the time for which the object has existed, in seconds, to a
+// counter.
 class Timer {
  public:
   explicit Timer(std::atomic<double> &seconds) : seconds_(seconds) {}
@@ -26,7 +27,7 @@ class Timer {
   const Clock::time_point start_ = Clock::now();
 };
 
-// Returns the number of the side (faces.hpp) to which an action sends rows, or from which it receives rows.
+// Returns the number of a side (faces.hpp). An action sends rows to this side, or receives rows from this side.
 std::size_t side_of(Array array, long level, bool send) {
   if (array == Array::stairs) return send ? 0 : 1;
   if (array == Array::finished) return send ? 1 : 0;
@@ -46,7 +47,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
       store_(store),
       transfers_(grid_, window_, fields_, store, options.links, options.max_levels) {
   assert(window_.rings() == fields_.rings());
-  // The constructor touches the memory, so that page faults and errors occur before the first pass.
+  // The constructor touches the whole memory. Page faults and errors then occur before the first pass.
   if (options.memory == nullptr) place_memory(window_, team_);
   if (options.lock) lock_memory(window_.data(), window_.size());
   if (!options.checksum || store_ == nullptr) return;
@@ -121,10 +122,10 @@ void Executor::begin_block(const BlockAction &action) {
   if (acquisition_) acquisition_->set_own(action.own);
 }
 
-// Returns the arrays of an action and the ring of each array. A plan can also store values of levels before the last
-// level, but only if the state has one field and a step has one stage. Then one ring of the field holds the even
-// levels, and the other ring holds the odd levels. Levels in the ring of the last level are stored in the array
-// `target`. All other levels are stored in the array `other`.
+// Returns the arrays of an action, with the ring of each array. If the state has one field and a step has one stage, a
+// plan can also store the values of levels before the last level. In such a plan, one ring of the field holds the even
+// levels, and the other ring holds the odd levels. The array `target` stores the levels in the ring of the last level.
+// The array `other` stores all other levels.
 std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   std::vector<ArrayRing> result;
   if (array == Array::statics || array == Array::static_faces) {
@@ -185,10 +186,10 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  // The levels of the lead do not use the state. The first level after the lead lags behind zeta by this number of
-  // planes.
+  // The levels of the lead do not use the state. `lead` is the number of planes by which the first level after the lead
+  // lags behind zeta.
   const long lead = grid_.skew_z * stages_.lead.levels;
-  // Wait only for the planes that the update needs. The reads of the next slab may continue during the update.
+  // Wait only for the planes that this update needs. The reads of the next slab may continue during the update.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z - lead),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   wait_for_faces(action);
@@ -257,13 +258,13 @@ void Executor::perform(const CheckAction &action) {
   if (is_source) check_planes(action.z0, action.z1);
 }
 
-// Compares the checksums and seals of whole planes. The rank has read these planes only to send them to another rank.
-// The pass reads the same planes a second time. So only the second read adds the planes to the checksums of the pass.
+// Compares the checksums and seals of whole planes. The rank has read these planes only to send the planes to another
+// rank. The pass reads the same planes again later. Only the later read adds the planes to the checksums of the pass.
 void Executor::check_sent(const CheckAction &action) {
   const std::vector<ArrayRing> pairs = array_rings(action.array, 0);
   {
-    // Wait only for the rings of this action. The slots with the same numbers in other rings can hold other planes of
-    // the pass.
+    // Wait only for the rings that this action uses. Slots with the same numbers in other rings can hold other planes
+    // of the pass.
     const Timer timer(counters_.seconds_read_wait);
     for (const ArrayRing &pair : pairs)
       for (long z = action.z0; z < action.z1; ++z)
@@ -304,8 +305,9 @@ std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &ce
   return crc32c({window_.cell(ring, z, cells.y0, cells.x0), bytes});
 }
 
-// Compares two checksums of each fringe. The first was computed before the fringe was written, and the second after it
-// was read. A fringe is written and read in the same pass, so the first checksum stays in memory.
+// Compares two checksums of each fringe. One checksum was computed before the fringe was written. The other checksum
+// was computed after the fringe was read. A fringe is written and read in the same pass. Therefore the first checksum
+// can stay in memory.
 void Executor::check_fringes(const std::vector<ArrayRing> &pairs, long z0, long z1) {
   if (!checks_) return;
   for (const ArrayRing &pair : pairs) {
@@ -323,8 +325,8 @@ void Executor::check_fringes(const std::vector<ArrayRing> &pairs, long z0, long 
   }
 }
 
-// Compares the computed checksums and seals of source planes with the stored values. Skips planes whose checksums are
-// not complete yet.
+// Compares computed checksums and seals of source planes with the stored checksums and seals. The function skips planes
+// whose checksums are not complete yet.
 void Executor::check_planes(long z0, long z1) {
   if (!checks_) return;
   const Timer timer(counters_.seconds_checksum);
@@ -332,8 +334,8 @@ void Executor::check_planes(long z0, long z1) {
     if (const auto wrong = checks_->wrong(z)) throw CorruptionError(transfers_.damage(wrong->pair, z, wrong->whole));
 }
 
-// Returns the part of the rim of plane z that lies inside `cells`. The result has one rectangle for each end of the y
-// axis. If plane z belongs to the rim in z, all its rows belong to the rim.
+// Returns the part of the rim that lies inside `cells` in plane z. The result has one rectangle for each end of the y
+// axis. If plane z belongs to the rim in z, all rows of the plane belong to the rim.
 std::array<Rectangle, 2> Executor::rim_of(long z, const Rectangle &cells) const {
   Rectangle low = cells, high = cells;
   const bool updated = z >= grid_.first_plane() && z < grid_.end_plane() && grid_.first_row() < grid_.end_row();
@@ -349,8 +351,8 @@ void Executor::copy_rows(std::size_t from, std::size_t to, long z, const Rectang
 }
 
 // Copies the rim of a recomputed field from another field (Field::follows). If the other field is a state of the
-// history, the function first waits until the reads of this state are complete. The function also waits for two
-// transfers of each slot: the write of the previous block's rows, and the read of the fringe.
+// history, the function first waits for the reads of this state. For each slot, the function also waits for two
+// transfers: the write of the previous block's rows, and the read of the fringe.
 void Executor::copy_recomputed(const CopyAction &action) {
   const std::size_t to = fields_.recomputed()[static_cast<std::size_t>(action.recomputed)], from = fields_.follows(to);
   if (fields_.is_history(from)) wait_for_history(action.z0, action.z1, false);
@@ -367,9 +369,9 @@ void Executor::copy_recomputed(const CopyAction &action) {
       if (!rim.empty()) copy_rows(from, to, z, rim);
 }
 
-// Copies the rim in y and z from the first copies of the fields to the second copies. The rim in x is not copied,
-// because kernels write it. No update changes the rim in y and z. So this rim is copied only once, and the checksums of
-// its cells are the same at every level.
+// Copies the rim in y and z from the first copies of the fields to the second copies. The function does not copy the
+// rim in x, because kernels write it. No update changes the rim in y and z. Therefore the rim in y and z is copied only
+// once, and the checksums of its cells are the same at every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
   const bool sums = checks_ && z >= own_.z0 && z < own_.z1;
   for (const Rectangle &rim : rim_of(z, action.cells)) {
@@ -393,8 +395,8 @@ void Executor::carry(std::size_t ring, long z, const Rectangle &cells) const {
 // --- waiting for transfers ------------------------------------------------------------------------------------------
 // An action waits only for the planes and rows that it uses.
 
-// Waits until the planes z0 <= z < z1 of the state and the planes z0 <= z < z1_statics of the static fields have been
-// read.
+// Waits until the reads of two groups of planes have ended: the planes z0 <= z < z1 of the state, and the planes z0 <=
+// z < z1_statics of the static fields.
 void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
   if (store_ == nullptr) return;
   const Timer timer(counters_.seconds_read_wait);
@@ -408,9 +410,9 @@ void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
   for (const long copy : {0, 1}) check_fringes(array_rings(Array::fringes, copy), z0, z1);
 }
 
-// Waits until the rows of the rim have been received from the neighbouring ranks. The copy of the rim is the first
-// action that changes the slots of second copies for a new plane. So the function also waits until all faces of the
-// previous plane in each of these slots are sent and received.
+// Waits until the rank has received the rows of the rim from the neighbouring ranks. For a new plane, the copy of the
+// rim is the first action that changes the slots of second copies. Therefore the function also waits until all faces of
+// the previous planes in these slots are sent and received.
 void Executor::wait_for_faces(const CopyAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -425,9 +427,9 @@ void Executor::wait_for_faces(const CopyAction &action) {
   }
 }
 
-// Waits for the faces that an update needs. The rank must have received the rows that the update reads, and it must
-// have sent the rows that the update overwrites. The function must not wait for other faces of the same planes: a
-// neighbouring rank may need the result of this update before it can transfer them.
+// Waits for the faces that an update needs. The rank must have received the rows that the update reads. It must have
+// sent the rows that the update overwrites. The function must not wait for other faces of the same planes. A
+// neighbouring rank may need the result of this update before it can transfer these other faces.
 void Executor::wait_for_faces(const UpdateAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -457,7 +459,7 @@ void Executor::wait_for_faces(const UpdateAction &action) {
   }
 }
 
-// Waits until the rows of `cells` in the planes z0 <= z < z1 have been received from the neighbouring ranks.
+// Waits until the rank has received the rows of `cells` in the planes z0 <= z < z1 from the neighbouring ranks.
 void Executor::wait_for_faces(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -470,9 +472,9 @@ void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
   for (long z = z0; z < z1; ++z) transfers_.wait_for_write(ring, z);
 }
 
-// Waits until the planes z0 <= z < z1 of each state of the history have been read. If `is_update` is true, z1 is the
-// end of a slab, and the function waits for the planes below z1 + Fields::ahead(). Then the function adds the rows that
-// it has waited for to the checksums of the states.
+// Waits until the planes z0 <= z < z1 of each state of the history are read. If `is_update` is true, z1 is the end of a
+// slab. The function then waits for the planes below z1 + Fields::ahead(). After waiting, the function adds the rows of
+// these planes to the checksums of the states.
 void Executor::wait_for_history(long z0, long z1, bool is_update) {
   if (store_ == nullptr) return;
   std::vector<std::pair<std::size_t, long>> arrived;  // pairs: number of a state, plane of this state
@@ -496,7 +498,7 @@ void Executor::wait_for_history(long z0, long z1, bool is_update) {
   team_.for_each(static_cast<long>(arrived.size()), [&](long place) {
     const auto [index, z] = arrived[static_cast<std::size_t>(place)];
     const std::size_t ring = fields_.histories()[index];
-    // If several blocks read the same row of a state, only the block that owns the row adds it to the checksum. In a
+    // If several blocks read the same row of a state, only the owner of the row adds the row to the checksum. In a
     // computed field, only one block reads each row.
     Rectangle rows = transfers_.history_rows(ring, z);
     if (!fields_.is_computed(ring)) rows = intersection(rows, own_.cells);

@@ -1,29 +1,31 @@
-// Class Executor runs the actions of passes. Only this class uses the window, the threads and the files together.
+// The class Executor runs the actions of passes. Only the class Executor uses the window, the threads and the files
+// together.
 //
-// The executor starts the actions in the order in which the pass lists them. The actions Read and Write only put planes
-// into the queue of the I/O thread. The I/O thread transfers the planes (pump.hpp). The actions Update and Copy run on
-// the team of threads. An Update or a Copy waits only for the planes that it uses (transfers.hpp). So three things
-// happen at the same time: the next slab is read, the current slab is updated, and the previous slab is written:
+// The executor starts the actions in the order in which the pass lists them. For the actions Read and Write, the
+// executor only puts planes into the queue of the I/O thread. The I/O thread transfers the planes (pump.hpp). The team
+// of threads runs the actions Update and Copy. An Update or a Copy waits only for the planes that this action uses
+// (transfers.hpp). So three things happen at the same time: the next slab is read, the current slab is updated, and the
+// previous slab is written:
 //
 //       Read z ──► slot.reading ──► wait ──► Copy, Update ──► check CRC32C (once)
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot afterwards
 //                                                     └──► the executor waits before it copies to that slot
 //
-// In a run of several ranks, some Write actions send rows to neighbouring ranks, and some Read actions receive rows
-// from neighbouring ranks (faces.hpp). The executor also puts the transfers between ranks into queues. Before the
-// executor uses rows, it waits until the rows are received. Before an update or a copy overwrites rows, the executor
-// waits until the rows are sent.
+// In a run of several ranks, some Write actions send rows to neighbouring ranks. Some Read actions receive rows from
+// neighbouring ranks (faces.hpp). The executor also puts these transfers between ranks into queues. Before the executor
+// uses rows of another rank, it waits until these rows are received. Before an update or a copy overwrites rows, the
+// executor waits until these rows are sent.
 //
 // An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes the
-// checksum of a plane while the rows of the plane are in a cache (transfers.hpp). So a damaged plane is detected only
-// after the update has used all rows of the plane. This detection is early enough, because the result of a pass becomes
+// checksum of a plane while the rows of the plane are in a cache (transfers.hpp). Therefore a damaged plane is detected
+// only after the update has used all rows of the plane. This is early enough, because the result of a pass becomes
 // valid only at the commit.
 //
-// A rank may begin a pass before all ranks have committed the previous pass. The first write of the new pass overwrites
-// the older generation. This generation is needed until all ranks have committed. So the caller can give a function
-// `before_write`, which waits for the other ranks.
+// A rank may begin a pass before all other ranks have committed the previous pass. The first write of the new pass
+// overwrites the older generation. The older generation is needed until all ranks have committed the previous pass.
+// Therefore the caller can pass a function `before_write`, which waits for the other ranks.
 //
-// The executor makes no decisions. The plan determines when each plane is read, and which ring gets the plane.
+// The executor makes no decisions. The plan decides when each plane is read, and which ring the plane goes to.
 #pragma once
 
 #include <array>
@@ -45,20 +47,21 @@
 
 namespace outcrop {
 
-// The actions of a plan. The file plan/actions.py has the same list of actions and explains each action in detail.
+// The actions of a plan. plan/actions.py has the same list of actions, and explains each action in detail.
 // plan/validate.py proves that a list of actions is legal before the executor gets the list.
 
-/// Starts a block. The actions up to the next BlockAction apply to this block. Each slot holds the cells `frame` of its
-/// plane. Plane z is in slot (z + shift) modulo the number of slots of the ring. While the executor updates the block,
-/// it computes the checksums of the cells `own`.
+/// Starts a block. The actions up to the next BlockAction belong to this block. Each slot holds the cells `frame` of
+/// its plane in this block. The slot of plane z has the number (z + shift) modulo the number of slots of the ring.
+/// While the executor updates the block, the executor computes the checksums of the cells `own`.
 struct BlockAction {
   Rectangle frame;
   OwnedCells own;
   long shift = 0;
 };
 
-/// Moves the cells `cells` of planes z0 <= z < z1 inside their slots. Each cell moves from its place in the previous
-/// frame to its place in the current frame. This applies only to the rings with the values of level `level`.
+/// Moves the cells `cells` of the planes z0 <= z < z1 inside the slots. Each cell moves from its place in the previous
+/// block's frame to its place in this block's frame. The action moves cells only in the rings that hold the values of
+/// level `level`.
 struct CarryAction {
   long z0, z1;
   Rectangle cells;
@@ -72,8 +75,8 @@ struct CarryAction {
 ///   even, and into the rings of the second copies if `level` is odd.
 /// * For `recomputed` and `history`, `level` is the number of the field.
 /// * For `faces` and `static_faces`, `level` is the side from which the rows are received.
-/// * `stairs` are rows from the neighbour with higher rows. If `level` is 0, they go into the rings of the source.
-///   Otherwise they go into the rings that level `level` updates.
+/// * `stairs` are rows from the neighbour with higher rows. If `level` is 0, these rows go into the rings of the
+///   source. Otherwise these rows go into the rings that level `level` updates.
 /// * `finished` are rows from the neighbour with lower rows.
 struct ReadAction {
   long z0, z1;
@@ -82,8 +85,8 @@ struct ReadAction {
   long level;
 };
 
-/// Copies the rim of planes z0 <= z < z1 from the first copies of the fields to the second copies. Only the part of the
-/// rim inside `cells` is copied. The part of the rim inside `own` is added to the checksums.
+/// Copies the rim of the planes z0 <= z < z1 from the first copies of the fields to the second copies. The action
+/// copies only the part of the rim inside `cells`. The action adds the part of the rim inside `own` to the checksums.
 struct CopyAction {
   long z0, z1;
   Rectangle cells, own;
@@ -96,9 +99,9 @@ struct UpdateAction {
   UpdateRegion region;
 };
 
-/// Starts to write cells of planes z0 <= z < z1 from the rings that `array` and `level` determine. For the arrays
-/// `faces` and `static_faces`, `level` is the side to which the rows are sent. Rows of the array `stairs` are sent to
-/// the neighbour with lower rows. Rows of the array `finished` are sent to the neighbour with higher rows.
+/// Starts to write cells of the planes z0 <= z < z1. `array` and `level` determine the rings that hold these cells. If
+/// the array is `faces` or `static_faces`, `level` is the side to which the rows are sent. Rows of the array `stairs`
+/// go to the neighbour with lower rows. Rows of the array `finished` go to the neighbour with higher rows.
 struct WriteAction {
   long z0, z1;
   Rectangle cells;
@@ -106,21 +109,21 @@ struct WriteAction {
   long level;
 };
 
-/// Adds cells of planes z0 <= z < z1 to the checksums of these planes. Updates usually add their cells to the
-/// checksums. A plan needs this action for cells that no update of this rank adds. If `array` is `source`, the action
-/// adds the cells to the checksums of the source and of the static fields. The slots must then hold the values that
-/// were read from disk. If `array` is `target`, the action adds the cells to the checksums of the target. The slots
-/// must then hold the values that will be written to disk.
+/// Adds cells of the planes z0 <= z < z1 to the checksums of these planes. Usually an update adds its cells to the
+/// checksums. A plan needs this action only for cells that no update of this rank adds. If `array` is `source`, the
+/// action adds the cells to the checksums of the source and of the static fields. For the array `source`, the slots
+/// must hold the values that were read from disk. If `array` is `target`, the action adds the cells to the checksums of
+/// the target. For the array `target`, the slots must hold the values that will be written to disk.
 ///
-/// If a block owns no planes, it only sends whole planes to neighbouring ranks. In such a block, `array` is `source` or
-/// `statics`, and the action compares the checksums of the planes immediately.
+/// A block that owns no planes only sends whole planes to neighbouring ranks. In such a block, `array` is `source` or
+/// `statics`. The action then compares the checksums of the planes immediately.
 struct CheckAction {
   long z0, z1;
   Rectangle cells;
   Array array;
 };
 
-/// Waits for all transfers, and makes the written array durable on its device.
+/// Waits for all transfers. Then makes the written array durable on its device.
 struct CommitAction {};
 
 using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CheckAction,
@@ -133,7 +136,7 @@ struct Pass {
   long levels = 0;
 };
 
-/// The wall-clock time of each phase, in seconds, summed over all passes.
+/// The wall-clock time of each phase of the executor, in seconds, summed over all passes.
 struct ExecutorCounters {
   std::atomic<double> seconds_read_wait{0}, seconds_write_wait{0}, seconds_face_wait{0}, seconds_update{0},
       seconds_copy{0}, seconds_checksum{0}, seconds_commit{0};
@@ -155,24 +158,24 @@ struct ExecutorOptions {
 
 class Executor {
  public:
-  /// If the caller provides no memory for the window, the constructor allocates the memory and touches every page.
+  /// If the caller provides no memory for the window, the constructor allocates the memory, and touches every page.
   /// `store` can be null if no action transfers planes, as in measurements and in runs with all arrays in memory.
   /// Throws InputError if memory cannot be allocated or locked.
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
-  /// Runs one pass and returns the results of acquisition. The samples of receivers are stored at the addresses in
+  /// Runs one pass and returns the results of acquisition. run() stores the samples of receivers at the addresses in
   /// `requests`. `scalars` has one set of scalars for each step of the pass, or one set for all steps. `lead_scalars`
-  /// has the scalars of the steps of the lead. If `before_write` is not empty, run() calls it once, in the calling
-  /// thread, before the first write to a target. The targets change only after this call has returned. Throws
-  /// StorageError, CorruptionError, CommunicationError, Cancelled, or the exception of `before_write`. After an error,
-  /// the links are cancelled, and the executor must not be used again.
+  /// has the scalars of the steps of the lead. If `before_write` is not empty, run() calls this function once in the
+  /// calling thread, before the first write to a target. The targets change only after the call of `before_write` has
+  /// returned. Throws StorageError, CorruptionError, CommunicationError, Cancelled, or the exception of `before_write`.
+  /// After an error, the links are cancelled. The executor must not be used any more.
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
                          AcquisitionRequests requests = {}, std::vector<std::byte> lead_scalars = {},
                          std::function<void()> before_write = {});
 
-  /// Exchanges the first and the second ring. This function is for a problem with one field whose planes all stay in
-  /// the window. Its caller must call swap_rings() after each pass with an odd number of levels. Then the first ring
-  /// holds the newest values again. swap_rings() must not be called while run() is active.
+  /// Exchanges the first ring and the second ring. Use swap_rings() for a problem with one field whose planes all stay
+  /// in the window. The caller must call swap_rings() after each pass with an odd number of levels. After swap_rings(),
+  /// the first ring holds the newest values again. swap_rings() must not be called while run() is active.
   void swap_rings();
 
   /// Makes run() throw Cancelled soon. Any thread may call cancel().
@@ -188,8 +191,9 @@ class Executor {
   std::uint64_t bytes_snapshots() const { return bytes_snapshots_.load(std::memory_order_relaxed); }
   std::size_t memory_bytes() const { return window_.size(); }
   const ThreadPlacement &placement() const { return team_.placement(); }
-  /// Returns the numbers of the arrays of the state in which the last pass has produced NaN or infinity. The search
-  /// considers only updated cells, and only a sample of the rows (PlaneSums). Must be called only between passes.
+  /// Returns the numbers of those arrays of the state in which the last pass has produced NaN or infinity. The search
+  /// considers only cells that were updated, and only a sample of the rows (PlaneSums). Must be called only between
+  /// passes.
   std::vector<std::size_t> not_finite() const { return checks_ ? checks_->not_finite() : std::vector<std::size_t>(); }
 
  private:

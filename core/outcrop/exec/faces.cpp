@@ -100,8 +100,8 @@ void Faces::throw_if_stopped() const {
   if (cancelled_) throw Cancelled("the transfer of faces was cancelled");
 }
 
-// Keeps the first failure and cancels all jobs. Because of the cancellation, the other threads also fail. Their
-// failures are not kept.
+// Keeps the first failure, and cancels all jobs. The cancellation makes the other threads fail as well. Their failures
+// are not kept.
 void Faces::fail(std::exception_ptr failure) {
   {
     const std::lock_guard lock(mutex_);
@@ -135,10 +135,11 @@ void Faces::loop(Lane &lane) {
   }
 }
 
-// Collects jobs from the front of a queue. A single system call can then transfer these jobs together. Stores the rows
-// of these jobs in `batch`, and returns the number of jobs. The caller has checked that the first job can begin. A
-// later job is added only if this job can also begin now. So no job waits for a later job. If two jobs receive the same
-// rows, the second job is not added, because the rows must be checked before the second job overwrites them.
+// Collects jobs from the front of the queue `lane`. One system call can then transfer the collected jobs together.
+// Stores the rows of the collected jobs in `batch`, and returns the number of these jobs. The caller has checked that
+// the first job can begin. A later job is added only if the later job can also begin now. Therefore no job waits for a
+// later job. If two jobs receive the same rows, only the first job is added. The rows must be checked before the second
+// job overwrites them.
 std::size_t Faces::gather(const Lane &lane, std::span<std::span<std::byte>> batch) const {
   std::size_t count = 0, bytes = 0;
   Ticket begun = lane.jobs.front().after;
@@ -160,9 +161,9 @@ void Faces::finish(Lane &lane, std::size_t count) {
   finished_.notify_all();
 }
 
-// For each side, waits for the last job that transfers at least one of the rows y0 <= y < y1. Then removes this job and
-// all earlier jobs of the side from the list. The earlier jobs are also finished, because the jobs of a side are
-// finished in order.
+// For each side, waits for the last job that transfers some of the rows y0 <= y < y1. Then removes this job and all
+// earlier jobs of the same side from the list. The earlier jobs have also ended, because the jobs of a side end in
+// order.
 template <typename Wait>
 void SlotFaces::wait_for(std::vector<Rows> &jobs, long y0, long y1, const Wait &wait) {
   if (jobs.empty()) return;

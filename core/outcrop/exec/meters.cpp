@@ -32,8 +32,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Returns a copy of the grid with a very long streaming axis. No slab of a measurement reaches the end of the streaming
-// axis.
+// Returns a copy of the grid in which the streaming axis is very long. Therefore no slab of a measurement reaches the
+// end of the streaming axis.
 Grid endless(Grid grid) {
   grid.nz = std::numeric_limits<int>::max();
   grid.periodic_z = false;
@@ -98,12 +98,12 @@ double measure_checksum_rate(unsigned threads, std::size_t plane_bytes, std::siz
 
 namespace {
 
-// The loops of STREAM over `count` elements.
+// The loops of STREAM. Each loop processes `count` elements.
 
 constexpr double stream_scalar = 3.0;
 
-// Copies one cache line at a time. Without the assembler statement, the compiler would replace the loop by a call of
-// memcpy(). For long arrays, memcpy() writes to memory without using the caches.
+// The loop copies one cache line at a time. Without the assembler statement, the compiler would replace the loop with a
+// call of memcpy(). For long arrays, memcpy() writes to memory without the caches.
 [[gnu::always_inline]] inline void copy(const double *__restrict first, const double *, double *__restrict result,
                                         std::size_t count) {
   std::array<double, 8> line;
@@ -139,8 +139,8 @@ void plain(Read first, Read second, Written result) {
   loop(first.data(), second.data(), result.data(), result.size());
 }
 
-// Compiles a loop with stores of 32 bytes. The memory should limit the speed, but with stores of 16 bytes, the core
-// limits it. Longer stores are not faster than stores of 32 bytes.
+// Compiles the loop `loop` with stores of 32 bytes. In the measurement, the memory should limit the speed. With stores
+// of 16 bytes, the core limits the speed. Longer stores are not faster than stores of 32 bytes.
 #if defined(__x86_64__)
 template <auto loop>
 __attribute__((target("avx2"))) void wide(Read first, Read second, Written result) {
@@ -185,20 +185,20 @@ std::uint64_t next_xorshift(std::uint64_t &state) {  // xorshift64* (Vigna 2016)
   return state * 0x2545F4914F6CDD1D;
 }
 
-// Uses a value, so that the compiler does not remove the loops that compute it.
+// Uses `value`, so that the compiler does not remove the loops that compute this value.
 template <typename Value>
 void use(const Value &value) {
   asm volatile("" : : "g"(&value) : "memory");
 }
 
-// The parts of the three arrays that belong to one thread.
+// One thread's parts of the three arrays.
 struct ThreadArrays {
   std::span<double> a, b, c;
 };
 
-// Reads all elements of array a. The loop reads eight streams at the same time, because a single stream has too few
-// cache lines in flight to use the full bandwidth. The loop adds the elements as integers. The addition of doubles
-// would be slower, because the compiler must not change the order of these additions.
+// Reads all elements of array a. The loop reads eight streams at the same time. A single stream has too few cache lines
+// in flight to use the full bandwidth. The loop adds the elements as integers. An addition of doubles would be slower,
+// because the compiler must not change the order of the additions.
 void read(const ThreadArrays &arrays) {
   constexpr std::size_t streams = 8;
   const double *const a = arrays.a.data();
@@ -374,8 +374,8 @@ StreamSeconds Stream::run(StreamLoop loop, std::span<const double> first, std::s
 
 namespace {
 
-// Returns the next number of SplitMix64 (Steele, Lea, Flood 2014). The numbers of this generator are good random
-// numbers for every seed.
+// Returns the next number of SplitMix64 (Steele, Lea, Flood 2014). The numbers of SplitMix64 are good random numbers
+// for every seed.
 std::uint64_t next_random(std::uint64_t &state) {
   std::uint64_t z = state += 0x9E3779B97F4A7C15;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
@@ -383,7 +383,7 @@ std::uint64_t next_random(std::uint64_t &state) {
   return z ^ (z >> 31);
 }
 
-// Fills a buffer with noise, because devices and file systems may be faster with zeros or repeated blocks.
+// Fills a buffer with noise. Devices and file systems may be faster with zeros or repeated blocks.
 void fill_with_noise(std::byte *data, std::size_t size) {
   std::uint64_t state = 1;
   for (std::size_t i = 0; i + sizeof state <= size; i += sizeof state) {
@@ -392,7 +392,7 @@ void fill_with_noise(std::byte *data, std::size_t size) {
   }
 }
 
-// Computes the offsets of successive requests, within the `size` bytes from byte `begin` on.
+// Computes the offsets of successive requests. The offsets lie within the `size` bytes from byte `begin` on.
 struct Offsets {
   const Workload &workload;
   std::uint64_t begin, size, seed, at = 0;
@@ -417,7 +417,7 @@ struct Share {
 };
 
 // Runs the requests of one thread. `move` makes one request and returns 0 or an errno. The clock is read only once for
-// several small requests, because reading the clock takes as long as a small request.
+// several small requests, because a read of the clock takes as long as a small request.
 template <typename Move>
 Share move_requests(const Workload &workload, Offsets offsets, Clock::time_point start, const Move &move) {
   constexpr std::size_t bytes_per_reading = std::size_t{64} << 10;
@@ -492,8 +492,8 @@ Moved measure_threads(const std::string &path, bool mapped, const Workload &work
     file.narrow(0, workload.span_bytes);
     mapping.emplace(file);
   }
-  // At a page fault, the system reads this number of bytes around the address. Random requests that are smaller would
-  // not use the additional bytes.
+  // At a page fault, the system reads this number of bytes around the address. Smaller random requests would not use
+  // the additional bytes.
   constexpr std::size_t read_ahead_bytes = std::size_t{128} << 10;
   if (mapping && workload.random && workload.request_bytes < read_ahead_bytes)
     madvise(mapping->data(), mapping->size(), MADV_RANDOM);

@@ -1,19 +1,19 @@
-// This file describes the problem that the executor solves. It has the extents of the grid, the order of the grid's
-// planes and rows, the fields with their copies, and the kernels that a level calls.
+// This file describes the problem that the executor solves. A problem has four parts: the extents of the grid, the
+// order of the planes and rows, the fields with their copies, and the kernels that a level calls.
 //
-// The window moves along the streaming axis, position by position. If the streaming axis is not periodic, position p is
-// plane p. If it is periodic, the first and the last plane are neighbours in space. For this reason, the positions
-// alternate between planes from the lower end and planes from the upper end. So planes that are neighbours in space
-// have positions near each other, and a pass reads no plane twice:
+// The window moves along the streaming axis from position to position. If the streaming axis is not periodic, position
+// p is plane p. If the streaming axis is periodic, the first and the last plane are neighbours in space. On a periodic
+// streaming axis, the positions therefore alternate between planes from the lower end and planes from the upper end.
+// Then planes that are neighbours in space have positions near each other, and a pass reads no plane twice:
 //
 //     position   0   1    2   3    4   5   ...
 //     plane      0  n-1   1  n-2   2  n-3  ...
 //
-// On a periodic streaming axis, a stencil of radius r reads planes at distances of up to 2r positions. The skew is 2r
-// positions per level.
+// On a periodic streaming axis, a stencil of radius r reads planes at distances of up to 2r positions. There, the skew
+// is 2r positions per level.
 //
 // On a periodic y axis, tiles count rows alternately from the lower and the upper end ("folded rows"). Only tiles use
-// this order. In memory, rows have the order of the grid. On disk, both planes and rows have the order of the grid.
+// this order. In memory, rows are in the order of the grid. On disk, planes and rows are in the order of the grid.
 //
 // Each copy of a field in memory has its own ring in the window (window.hpp):
 //
@@ -25,8 +25,8 @@
 //                               previous
 //     recomputed     1          none         one; values of another run that levels of a pass compute again
 //
-// The first copies of all fields are rings 0, 1, ... in the order of the fields. The second copies are the next rings.
-// At the beginning of a pass, the first copy of a field holds the newest value of the field.
+// Rings 0, 1, ... are the first copies of all fields, in the order of the fields. The following rings are the second
+// copies of fields. At the beginning of a pass, the first copy of a field holds the newest value of the field.
 #pragma once
 
 #include <algorithm>
@@ -40,22 +40,23 @@
 
 namespace outcrop {
 
-/// fold() returns the position of plane or row `i` on a periodic axis of `n` planes or rows. Positions alternate
+/// fold() returns the position of plane or row `i` on a periodic axis of `n` planes or rows. The positions alternate
 /// between the two ends of the axis. The function unfold() is the inverse of fold().
 inline long fold(long i, long n) { return i < (n + 1) / 2 ? 2 * i : 2 * (n - 1 - i) + 1; }
 inline long unfold(long position, long n) { return position % 2 == 0 ? position / 2 : n - 1 - position / 2; }
 
 /// The extents of the grid and the layout of its planes in memory. `pitch_bytes` is the distance between rows, and
-/// `record_bytes` is the distance between records. A plane on disk has `plane_bytes` bytes. It has the rows of the
-/// plane, and then zeros if the rank's part has fewer rows than other parts. The zeros exist only on disk, and this
-/// rank never writes them.
+/// `record_bytes` is the distance between records. A plane on disk has `plane_bytes` bytes. A plane on disk first has
+/// the rows of the plane. If the rank's part has fewer rows than other parts, zeros follow. These zeros exist only on
+/// disk, and this rank never writes them.
 ///
-/// If the rank has neighbouring ranks in y or z (faces.hpp), the grid is only the part of this rank. Rows and planes
-/// are counted from the rank's first row and plane. The value -2^40 for the rim of one side means that a neighbouring
-/// rank owns the rows or planes beyond this side. The rows of a neighbour have y < 0 or y >= ny. These rows exist only
-/// in memory: a frame that is larger than the plane contains them. The region of a block determines which rows of a
-/// neighbour are updated. The planes of a neighbour have z < 0 or z >= nz. A block can have these planes in its slots.
-/// Then its shift is so large that z + shift is never negative.
+/// If the rank has neighbouring ranks in y or z (faces.hpp), `Grid` describes only the part of this rank. The first row
+/// and the first plane of the rank have the number 0. If the rim of a side has the value -2^40, a neighbouring rank
+/// owns the rows or planes beyond this side. The rows of a neighbouring rank have y < 0 or y >= ny. The rows of a
+/// neighbouring rank exist only in memory. A frame that is larger than the plane contains such rows. The region of a
+/// block determines which rows of a neighbouring rank are updated. The planes of a neighbouring rank have z < 0 or z >=
+/// nz. The slots of a block can hold such planes. In this case, the shift of the block is so large that z + shift is
+/// never negative.
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
   long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
@@ -84,11 +85,11 @@ struct Grid {
   bool has_below() const { return rim_z_low < 0; }   ///< true if a neighbouring rank has the planes below plane 0
   bool has_above() const { return rim_z_high < 0; }  ///< true if a neighbouring rank has the planes above the grid
 
-  /// Returns the number of the plane at a position.
+  /// Returns the number of the plane at the position `position`.
   long plane(long position) const { return periodic_z ? unfold(position, nz) : position; }
 
-  /// Returns the position of plane z. If plane z lies beyond a periodic or mirror boundary, a plane inside the grid has
-  /// the same values. In this case, returns the position of that plane.
+  /// Returns the position of plane z. If plane z lies beyond a periodic or mirror boundary, returns the position of the
+  /// plane inside the grid that has the same values.
   long position(long z) const {
     if (periodic_z) return fold(((z % nz) + nz) % nz, nz);
     while ((z < 0 && !has_below()) || (z >= nz && !has_above())) z = z < 0 ? -1 - z : 2 * nz - 1 - z;
@@ -96,8 +97,8 @@ struct Grid {
   }
 };
 
-/// A rectangle of a plane: the rows y0 <= y < y1, and in each row the cells x0 <= x < x1. A rectangle can include
-/// padding cells, so that x0 and x1 are multiples of 64 bytes.
+/// A rectangle of a plane. It has the rows y0 <= y < y1, and in each row the cells x0 <= x < x1. A rectangle can
+/// include padding cells. Then x0 and x1 are multiples of 64 bytes.
 struct Rectangle {
   long y0 = 0, y1 = 0, x0 = 0, x1 = 0;
 
@@ -113,8 +114,8 @@ inline Rectangle intersection(const Rectangle &a, const Rectangle &b) {
   return Rectangle{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
 }
 
-/// Converts a rectangle of folded rows to rows of a plane. On a periodic y axis, the result has two rectangles: rows at
-/// the lower end of the plane, and rows at the upper end.
+/// Converts a rectangle of folded rows to rectangles of the plane's rows. On a periodic y axis, there are two
+/// rectangles: rows at the lower end of the plane, and rows at the upper end.
 inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &folded) {
   if (!grid.periodic_y) return {folded, Rectangle{}};
   Rectangle low = folded, high = folded;
@@ -138,33 +139,34 @@ struct Field {
   bool recomputed() const { return follows >= 0; }
 };
 
-/// The newest or the previous value of a field. Each value has a ring in memory and an array on disk.
+/// A value of a field: the newest value or the previous value. Each of the two values has a ring in memory and an array
+/// on disk.
 struct FieldValue {
   std::size_t field = 0;
   int age = 0;  ///< 0 for the newest value of the field, 1 for the previous value
 };
 
-/// The kinds of arrays that are read or written. Each kind has arrays for several fields.
+/// The kinds of arrays that actions read or write. Each kind consists of arrays for several fields.
 enum class Array : std::uint8_t {
   source,   ///< the arrays of generation g, which a pass reads
   target,   ///< the arrays of generation g + 1, which a pass writes
   statics,  ///< the arrays of fields that no stage updates
-  /// An array with the size of the grid, for values of levels before the last level. It stores the odd levels if the
-  /// last level is even, and the even levels if the last level is odd.
+  /// An array with the size of the grid. It stores values of levels before the last level. If the last level is even,
+  /// the array stores the odd levels. If the last level is odd, it stores the even levels.
   other,
   fringes,     ///< for each plane, the fringe rows of even levels, followed by the fringe rows of odd levels
   recomputed,  ///< for each plane, the fringe rows of the fields that the pass computes again
   history,     ///< states of another run, in files that have rows without padding
-  // The following kinds are not arrays on disk. They are rows that neighbouring ranks exchange: a write sends rows to a
-  // neighbouring rank, and a read receives rows from one (faces.hpp).
+  // The kinds below are not arrays on disk. These kinds are rows that neighbouring ranks exchange. A write sends rows
+  // to a neighbouring rank, and a read receives rows from a neighbouring rank (faces.hpp).
   faces,         ///< rows of all arrays of the state, before the first step
   static_faces,  ///< rows of all static fields
-  /// Rows of the fields that one level updates. For level 0, rows of all arrays of the state before the first level. A
-  /// rank sends these rows to the neighbour with lower rows. The neighbour uses the received rows to update rows of
-  /// both ranks.
+  /// The rows of the fields that one level updates. For level 0, these are the rows of all arrays of the state before
+  /// the first level. A rank sends the rows of `stairs` to the neighbour with lower rows. With the received rows, the
+  /// neighbour updates rows of both ranks.
   stairs,
-  /// Rows of all arrays of the state after the last step. A rank sends these rows to the neighbour with higher rows,
-  /// which owns them.
+  /// The rows of all arrays of the state after the last step. A rank sends these rows to the neighbour with higher
+  /// rows. The neighbour owns them.
   finished
 };
 
@@ -200,7 +202,7 @@ class Fields {
   /// the numbers of the fields that stages update to compute states of another run; these are recomputed fields, and
   /// fields whose first values are read from the history
   const std::vector<std::size_t> &computed() const { return computed_; }
-  /// Returns the number of fields of the state that stages update.
+  /// Returns how many fields of the state the stages update.
   std::size_t updated() const { return size() - statics_.size() - histories_.size() - recomputed_.size(); }
   bool read_only(std::size_t field) const { return fields_[field].read_only; }
   bool is_recomputed(std::size_t ring) const { return ring < size() && fields_[ring].recomputed(); }
@@ -211,10 +213,10 @@ class Fields {
   long ahead(std::size_t field) const { return fields_[field].ahead; }
   std::size_t follows(std::size_t field) const { return static_cast<std::size_t>(fields_[field].follows); }
 
-  /// Returns the ring of copy 0 or copy 1 of a field.
+  /// Returns the ring that holds copy 0 or copy 1 of a field.
   std::size_t ring(std::size_t field, std::size_t copy) const { return copy == 0 ? field : second_[field]; }
 
-  /// Returns the ring that holds a value of a field after `steps` steps of a pass.
+  /// Returns the ring that holds the given value of a field after `steps` steps of a pass.
   std::size_t ring(const FieldValue &value, long steps) const {
     const bool second = (fields_[value.field].flips && steps % 2 != 0) != (value.age == 1);
     return ring(value.field, second ? 1 : 0);
@@ -226,13 +228,13 @@ class Fields {
   std::vector<FieldValue> state_, statics_;
 };
 
-/// The kernel that updates one level, and the rings of its operands.
+/// The kernel that updates one level, with the rings of the kernel's operands.
 struct StageCall {
   outcrop_kernel kernel = nullptr;
   std::vector<std::size_t> sources, targets;
 };
 
-/// The scalar arguments of kernels, for successive steps.
+/// The scalar arguments of kernels for successive steps.
 struct StepScalars {
   std::vector<std::byte> values;  ///< the scalars of all steps in order, or one set for all steps
   /// distance in bytes between the scalars of two steps; 0 if one set serves all steps
@@ -241,17 +243,18 @@ struct StepScalars {
   const void *of(long step) const { return values.data() + static_cast<std::size_t>(step) * bytes; }
 };
 
-/// Describes the lead of a pass. The lead consists of the first levels of the pass. These levels repeat steps of
-/// another run, to compute states of this other run again.
+/// Describes the lead of a pass. The lead is the first levels of the pass. The levels of the lead repeat steps of
+/// another run, to compute states of this run again.
 struct Lead {
   long levels = 0;
   long per_step = 1;  ///< number of levels in a step of the other run
   StepScalars scalars{};
 };
 
-/// The kernel calls of all levels of a pass. A level is one stage of a step. Usually, `calls` has the calls of two
-/// steps, and a pass repeats these calls. Two steps are enough, because the two copies of a field alternate. But if
-/// steps read a history, each step reads other rings. In this case, `calls` has the calls of all steps of a pass.
+/// The kernel calls of all levels of a pass. A level is one stage of a step. Usually `calls` contains the calls of two
+/// steps, and a pass repeats these calls. Two steps are enough, because the two copies of a field alternate from step
+/// to step. However, if steps read a history, each step reads other rings. With a history, `calls` contains the calls
+/// of all steps of a pass.
 struct Stages {
   /// the calls of the lead, if there is a lead, followed by the calls of step 0, step 1, ...
   std::vector<StageCall> calls;

@@ -14,8 +14,8 @@ namespace outcrop {
 
 namespace {
 
-// The sums of each group of `size` cells in a row, from the first to the last cell of the group. The compiler unrolls
-// the loop over the cells of a group if `Size` is not 0.
+// Computes the sum of each group of `size` cells in a row. Adds the cells of a group from the first to the last cell.
+// If `Size` is not 0, the compiler unrolls the loop over the cells of a group.
 template <typename Item, long Size>
 void sum_groups(const Item *cells, long count, long size, double *sums) {
   const long each = Size == 0 ? size : Size, whole = count / each;
@@ -44,11 +44,12 @@ void add_to(double *total, const double *sums, long count) {
   for (long i = 0; i < count; ++i) total[i] += sums[i];
 }
 
-// Returns the number of cells along one axis in group `number`. The last group of a box may be smaller.
+// Returns how many cells the group with the number `number` has along one axis. The last group of a box can have fewer
+// cells than the other groups.
 long extent_of(long number, long group, long box) { return std::min(group, box - number * group); }
 
-// The number of rows of sums for which memory is reserved (coarse_bytes in
-// run/acquisition/pass_acquisition.py counts the same number).
+// The number of rows of sums for which memory is reserved. The function coarse_bytes in
+// run/acquisition/pass_acquisition.py computes the same number.
 std::size_t reserved_rows(const Extents &box, const Extents &group) {
   return static_cast<std::size_t>(box.y * (std::min(box.z, group.z) + 2));
 }
@@ -112,8 +113,8 @@ void CoarseBox::sum_row(const std::byte *cells, double *sums) const {
   sum_groups<double>(cells, box_.x, group_.x, sums);
 }
 
-// Adds the sums of a plane to a total. Then adds the waiting planes that follow this plane, up to the first missing
-// plane.
+// Adds the sums of the plane `plane` to a total. Then adds the waiting planes that directly follow this plane, up to
+// the first missing plane.
 void CoarseBox::add_plane(Total &total, long plane, const double *sums) {
   assert(plane >= total.planes && plane < group_.z);
   if (plane > total.planes || total.sums == nullptr) {
@@ -135,7 +136,7 @@ void CoarseBox::add_plane(Total &total, long plane, const double *sums) {
   }
 }
 
-// Adds the totals of all rows, and divides by the number of cells of each group.
+// Adds the totals of all rows, and divides each sum by the number of cells of its group.
 void CoarseBox::finish(OpenRow &open, CoarseRow &row) {
   const std::vector<Total> &totals = open.totals;
   row.means.assign(totals[0].sums, totals[0].sums + groups_.x);
@@ -179,7 +180,7 @@ namespace {
 
 constexpr std::uint64_t page_bytes = AlignedMemory::page_bytes;
 
-// Adds a range to a list of ascending ranges. Merges the range with the ranges that touch it.
+// Adds the range `more` to a list of ascending ranges. The new range is merged with the ranges that touch it.
 void insert(std::vector<ByteRange> &ranges, ByteRange more) {
   auto at = std::ranges::lower_bound(ranges, more.begin, {}, &ByteRange::begin);
   assert(at == ranges.end() || more.end <= at->begin);
@@ -227,9 +228,10 @@ std::byte *StagingBuffer::take(std::uint32_t file, ByteRange bytes) {
   return slot.data + bytes.begin % sizes_.slot_bytes;
 }
 
-// Takes a free slot of the buffer for a slot of a file. If the slot of the file was sent early, it can be opened again
-// for its remaining bytes. Then the new slot of the buffer never gets the bytes that were already sent, and cannot
-// become complete. So it is also sent early, or flush() sends it at the end.
+// Takes a free slot of the buffer. This slot will hold the bytes of one slot of a file. If the slot of the file was
+// sent early, open() can be called again for the remaining bytes of the slot. Then the new slot of the buffer cannot
+// become complete, because it never gets the bytes that were already sent. Such a slot is also sent early, or flush()
+// sends it at the end.
 StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   const ByteRange &range = ranges_[key.first].range;
   const std::uint64_t begin = key.second * sizes_.slot_bytes;
@@ -241,11 +243,11 @@ StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   return slot;
 }
 
-// Returns the open slot that should be sent early, or null. Slots that a thread is filling are left out. Each tile uses
-// the planes of a slab in the same order. So the slot that has been unused for the longest time is often needed next,
-// and is usually a bad choice. It is a good choice if the other slots have been used several times since its last use:
-// then no tile of the slab uses it any more. In this case, the function returns it. Otherwise the function returns the
-// slot with the most bytes.
+// Returns the open slot that should be sent early. Returns null if there is no such slot. The function does not return
+// slots that a thread is filling. Each tile uses the planes of a slab in the same order as the other tiles. Therefore
+// the slot with the longest time since its last use is usually a bad choice, because it is often needed next. However,
+// if the other slots have been used several times since then, no tile of the slab uses this slot any more. In this
+// case, the function returns this slot. Otherwise the function returns the slot with the most bytes.
 StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
   constexpr std::uint64_t turns = 8;
   StagingSlot *longest_unused = nullptr, *fullest = nullptr;
@@ -258,8 +260,9 @@ StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
   return fullest;
 }
 
-// Sends an open slot early, or frees a slot that was sent. If neither is possible, waits until another thread changes a
-// slot. No thread waits forever, because a thread that has called take() calls put() before it waits again.
+// Sends an open slot early, or frees a slot that has been sent. If the function can do neither, it waits until another
+// thread changes a slot. No thread waits forever, because each thread that has called take() calls put() before it
+// waits again.
 void StagingBuffer::make_room(std::unique_lock<std::mutex> &lock) {
   if (open_.size() >= max_open_) {
     if (StagingSlot *early = slot_to_send_early(); early != nullptr) return send(*early, lock);
@@ -295,7 +298,7 @@ void StagingBuffer::send(StagingSlot &slot, std::unique_lock<std::mutex> &lock) 
   changed_.notify_all();
 }
 
-// Calls `work` while the lock is released. Frees the slot if `work` fails.
+// Releases the lock, calls `work`, and takes the lock again. Frees the slot if `work` fails.
 template <typename Work>
 void StagingBuffer::without_lock(std::unique_lock<std::mutex> &lock, StagingSlot &slot, const Work &work) {
   lock.unlock();
@@ -319,8 +322,8 @@ void StagingBuffer::write(StagingSlot &slot) {
     const std::uint64_t last = std::max(round_down(end, page_bytes), first);
     const std::uint32_t part = crc32c({slot.data + (begin - base), end - begin});
     target.sum.fetch_xor(crc32c_join(part, 0, crc32c_factor(target.range.end - end)), std::memory_order_relaxed);
-    // The first and the last part go through the page cache. These parts are shorter than a page, or the file does not
-    // allow direct I/O.
+    // The first and the last part of the bytes go through the page cache. The reason is that these parts are shorter
+    // than a page, or that the file does not allow direct I/O.
     file.write(begin, slot.data + (begin - base), first - begin);
     file.write(last, slot.data + (last - base), end - last);
     if (begin < first || last < end) target.cached = true;
@@ -341,8 +344,8 @@ void StagingBuffer::free(StagingSlot &slot) {
   changed_.notify_all();
 }
 
-// Starts to write the pages of the page cache. Ignores the results of the system calls, because flush() reports write
-// errors.
+// Starts to write the dirty pages of the page cache. The function ignores the results of the system calls, because
+// flush() reports write errors.
 void StagingBuffer::write_behind() {
   for (std::size_t i = 0; i < ranges_.size(); ++i)
     if (ranges_[i].cached.exchange(false))
@@ -376,8 +379,8 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
   staging_.emplace(*store_, ranges, sizes);
 }
 
-// Writes the rows of the rim together with the updated rows next to them, although the rim is complete much earlier. If
-// the rim were written immediately, each plane that is read ahead would need an open slot.
+// Writes the rows of the rim together with the updated rows next to these rows. The rim is complete much earlier. If
+// the rim were written immediately, each plane that is read ahead of the window would need an open slot.
 void Snapshots::write(long done, long z0, long z1, const Rectangle &cells) {
   Rectangle part = cells;
   if (part.y0 == grid_.first_row()) part.y0 = 0;
@@ -389,9 +392,9 @@ void Snapshots::write(long done, long z0, long z1, const Rectangle &cells) {
   }
 }
 
-// Writes the newest values of the rim for all snapshots. Snapshots of previous values also get the newest values,
-// because the executor copies the rim to the second copies only after this call. This is right, because the rim never
-// changes: its newest and its previous values are equal.
+// Writes the newest values of the rim for all snapshots. Snapshots of previous values also get the newest values of the
+// rim. The executor copies the rim to the second copies only after this call. The result is right, because the rim
+// never changes. Its newest values and its previous values are equal.
 void Snapshots::write_rim(long position, const Rectangle &cells) {
   const bool updated = position >= grid_.first_plane() && position < grid_.end_plane();
   if (updated && grid_.first_row() < grid_.end_row()) return;
@@ -399,8 +402,8 @@ void Snapshots::write_rim(long position, const Rectangle &cells) {
     write_box(file, fields_.ring(FieldValue{snapshots_[file].field, 0}, 0), position, position + 1, cells);
 }
 
-// Writes a part of each plane. If the part is as wide as the box, successive rows are neighbours in the file and are
-// written in one piece. If the part is a whole plane of the box, successive planes are also written in one piece.
+// Writes a part of each plane. If the part is as wide as the box, successive rows follow each other in the file, and
+// one write stores all of them. If the part is a whole plane of the box, one write also stores successive planes.
 void Snapshots::write_box(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &cells) {
   const Snapshot &box = snapshots_[file];
   const Rectangle part = intersection(cells, Rectangle{box.y0, box.y1, box.x0, box.x1});
@@ -423,7 +426,7 @@ void Snapshots::write_box(std::uint32_t file, std::size_t ring, long z0, long z1
   });
 }
 
-// Writes rows that are neighbours in the file, slot by slot.
+// Writes rows that follow each other in the file, slot by slot.
 void Snapshots::write_rows(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &rows) {
   const Snapshot &box = snapshots_[file];
   const std::uint64_t row_bytes = static_cast<std::uint64_t>(rows.columns()) * grid_.item_bytes;
@@ -466,7 +469,7 @@ void Snapshots::add_to_groups(std::uint32_t file, std::size_t ring, long z0, lon
   });
 }
 
-// Rounds a row of means to the type of the field, and writes the row slot by slot.
+// Rounds a row of means to the type of the field. Writes this row slot by slot.
 void Snapshots::write_means(std::uint32_t file, const CoarseBox::CoarseRow &row) {
   const Snapshot &box = snapshots_[file];
   const Extents groups = groups_of(box.box(), box.group);

@@ -1,14 +1,14 @@
-// Writes boxes of fields to files while the fields are computed. The file gets the cells of a box, or the means of
-// groups of these cells. Snapshots do not change how long a plane stays in memory.
+// This file writes boxes of fields to files while the fields are computed. A file gets the cells of a box, or the means
+// of groups of these cells. Snapshots do not change how long a plane stays in memory.
 //
-// A thread that updates rows at the last level of a step copies the cells in the box to a staging buffer. The bytes of
-// the staging buffer are written directly to the file, without the page cache:
+// The thread that updates rows at the last level of a step copies the cells of these rows in the box to a staging
+// buffer. The bytes of the staging buffer are written directly to the file, without the page cache:
 //
 //     file:  | header | box: z, y, x in C order, without padding | index |          offset = header bytes
 //                           ▒▒▒▒ rows of one tile
 //
-// The staging buffer keeps bytes until they are written. So the threads that have computed the bytes do not wait for
-// the device. In this drawing, slot 7 is complete and is sent, and the slots 6 and 8 are open:
+// The staging buffer keeps the bytes until they are written to the file. Therefore the threads that have computed the
+// bytes do not wait for the device. In this drawing, slot 7 is complete and is sent, and the slots 6 and 8 are open:
 //
 //     file     | slot 6         | slot 7         | slot 8         |     slots of a file, at multiples of their size
 //     tile 1        ▒▒▒▒▒▒▒▒
@@ -17,20 +17,20 @@
 //     free ──take()──► open ──put() of the last bytes──► sent ──pump──► free
 //                         └── if too many are open, the slot with the most bytes ──►
 //
-// A tile updates only a few rows of each plane, but it updates many planes. The staging buffer joins these short pieces
-// into long writes, because devices are faster with long writes. If too many slots are open, one slot is sent early,
-// before it is complete. A slot that has not been used for a long time is sent first, because only a later block will
-// fill it. Otherwise the slot with the most bytes is sent. plan/staging.py chooses the largest slot size for which all
-// open slots fit into the buffer. So slots are rarely sent early.
+// A tile updates only a few rows of each plane, but updates many planes. The staging buffer joins these short rows into
+// long writes, because devices are faster with long writes. If too many slots are open, one slot is sent early, that
+// is, before it is complete. If a slot has not been used for a long time, this slot is sent, because only a later block
+// will fill it. Otherwise the slot with the most bytes is sent. plan/staging.py chooses the largest slot size for which
+// all open slots fit into the buffer. So slots are rarely sent early.
 //
-// Direct I/O writes whole pages. Pages at both ends of the box can be incomplete, and also pages of a slot that was
-// sent early. All bytes of such a page go through the page cache, even bytes that arrive later. So no page is written
-// both directly and through the page cache. If a file does not allow direct I/O, all its bytes go through the page
-// cache.
+// Direct I/O writes whole pages. The pages at both ends of the box can be incomplete. The pages of a slot that was sent
+// early can also be incomplete. All bytes of an incomplete page go through the page cache, even bytes that arrive
+// later. Therefore no page is written both directly and through the page cache. If a file does not allow direct I/O,
+// all bytes of the file go through the page cache.
 //
-// The checksum of a slot is computed when the slot is sent, because its bytes are then still in a cache. A quarter of
-// the slots is reserved for transfers. The reason is that the I/O thread may wait about ten milliseconds for a
-// processor while other threads update.
+// The checksum of a slot is computed when the slot is sent. At this time, the bytes of the slot are still in a cache. A
+// quarter of the slots is reserved for transfers. The I/O thread needs this reserve, because it may wait about ten
+// milliseconds for a processor while other threads update.
 #pragma once
 
 #include <array>
@@ -59,12 +59,12 @@ namespace outcrop {
 
 // --- means of groups of cells ----------------------------------------------------------------------------------------
 // Computes a coarser copy of a box of cells while a pass updates these cells. A group is a block of neighbouring cells,
-// such as 4 x 4 x 4 cells. The value of a group is the mean of its cells. The last group along an axis has fewer cells
-// if the box does not consist of whole groups.
+// such as 4 x 4 x 4 cells. The value of a group is the mean of its cells. If the box does not consist of whole groups,
+// the last group along an axis has fewer cells.
 //
-// Rows arrive in an order that depends on the plan and on the threads. But the bits of a mean must not depend on this
-// order. So the additions, which use double precision, have a fixed order: first the cells of a row, then the planes,
-// and then the rows of the group. Each of these three sums begins at the lowest position.
+// The order in which rows arrive depends on the plan and on the threads. However, the bits of a mean must not depend on
+// this order. Therefore the additions have a fixed order: first the cells of a row, then the planes, and then the rows
+// of the group. All additions use double precision. Each of these three sums begins with the lowest position.
 //
 //     row of cells      |a b c d|e f g h|i j|         1. add along x: a + b + c + d, ...
 //     plane 0, row 5     A       B       C
@@ -72,17 +72,17 @@ namespace outcrop {
 //     ...
 //     rows 4, 5, 6, 7   T4 + T5 + T6 + T7             3. add along y, divide, and round to the type of the field
 //
-// For a row of cells, the planes usually arrive in ascending order. So a row of groups needs only one total for each
-// row of cells. If a plane arrives too early, its sums wait until the planes below it have arrived. Planes arrive early
-// in three cases. The upper rim is read before the planes below it. A periodic axis is read from both ends. Chunks of
-// planes are updated in parallel.
+// For a row of cells, the planes usually arrive in ascending order. Therefore a row of groups needs only one total for
+// each row of cells. If a plane arrives too early, its sums wait until all lower planes have arrived. Planes arrive
+// early in three cases. The planes of the upper rim are read before the planes below them. The planes of a periodic
+// axis are read from both ends. Several chunks of planes are updated at the same time.
 //
-// The sums are stored in memory that is reserved before the pass. The reserved memory has room for the total and the
-// waiting planes of each row. If two tiles share a row of groups, there is also room for its sums. A plan with
-// unusually thick slabs may need additional memory, which is then allocated during the pass. The budget includes the
-// reserved memory (run/acquisition/pass_acquisition.py).
+// The sums are in memory that is reserved before the pass. The reserved memory has room for one total and the waiting
+// planes of each row. The reserved memory also has room for the sums of a row of groups that two tiles share. A plan
+// with unusually thick slabs may need additional memory. This memory is allocated during the pass. The reserved memory
+// is part of the budget (run/acquisition/pass_acquisition.py).
 
-/// The extents of a group, or of a box, in cells along each axis.
+/// The extents of a group or of a box: the number of cells along each axis.
 struct Extents {
   long z = 1, y = 1, x = 1;
 
@@ -92,27 +92,28 @@ struct Extents {
   }
 };
 
-/// Returns the number of groups of a box along each axis.
+/// Returns the number of groups along each axis of a box.
 inline Extents groups_of(const Extents &box, const Extents &group) {
   return {(box.z + group.z - 1) / group.z, (box.y + group.y - 1) / group.y, (box.x + group.x - 1) / group.x};
 }
 
-/// Computes the means of all groups of one box. Several threads may call add() at the same time.
+/// Computes the means of all groups in one box. Several threads may call add() of the same object at the same time.
 class CoarseBox {
  public:
   CoarseBox(const Extents &box, const Extents &group, std::size_t item_bytes);
 
-  /// A row of groups: its position in z and y, counted in groups, and the means of all its groups.
+  /// A row of groups. It has the position of the row in z and y, counted in groups, and the means of all groups of the
+  /// row.
   struct CoarseRow {
     long z = 0, y = 0;
     std::vector<double> means;
   };
 
-  /// Adds the cells x0 <= x < x1 of a row of the box. Each cell must be added once. If this call completes a row of
-  /// groups, sets `row` to the means of its groups and returns true.
+  /// Adds the cells x0 <= x < x1 of a row of the box to the sums. Each cell must be added once. If this call completes
+  /// a row of groups, add() stores the means of these groups in `row`, and returns true.
   bool add(long z, long y, long x0, long x1, const std::byte *cells, CoarseRow &row);
 
-  /// Returns true if each row of groups was either completed or never begun.
+  /// Returns true if each row of groups is complete or was never begun.
   bool has_no_open_rows() const;
 
  private:
@@ -124,12 +125,13 @@ class CoarseBox {
   struct OpenRow {
     std::vector<Total> totals;  // for each row of cells in the row of groups
     long complete = 0;          // number of totals that include all planes
-    // Cells of rows that arrive in several parts. This happens if a block or a range of columns has only some columns.
-    // The memory of `parts` is not part of the budget, so plans of runs with snapshots have no ranges of columns
-    // (tuner.py). The key is (z, y). The number counts the columns that have arrived.
+    // The cells of those rows that arrive in several parts. A row arrives in parts if a block or a range of columns has
+    // only some of the columns. The memory of `parts` is not part of the budget. Therefore plans of runs with snapshots
+    // have no ranges of columns (tuner.py). The key is (z, y). The number counts the columns of the row that have
+    // arrived.
     std::map<std::pair<long, long>, std::pair<std::vector<std::byte>, long>> parts{};
   };
-  // Rows of groups are divided among several maps, so that threads seldom wait for each other.
+  // The rows of groups are divided among several maps, so that threads seldom wait for each other's locks.
   struct OpenRows {
     mutable std::mutex mutex;
     std::unordered_map<std::uint64_t, OpenRow> rows{};
@@ -153,41 +155,42 @@ class CoarseBox {
 
 // --- snapshots -------------------------------------------------------------------------------------------------------
 
-/// The number and the size of the slots of a staging buffer. `slot_bytes` is a multiple of the page size.
+/// The number of slots of a staging buffer, and the size of each slot. `slot_bytes` is a multiple of the page size.
 struct StagingSizes {
   std::size_t slots = 64, slot_bytes = 256 << 10;
 };
 
-/// A range of bytes of a file: all bytes i with begin <= i < end.
+/// A range of bytes of a file. It contains the bytes i with begin <= i < end.
 struct ByteRange {
   std::uint64_t begin = 0, end = 0;
 };
 
 class StagingBuffer {
  public:
-  /// Makes a buffer. It is for the bytes `ranges[i]` of each file i of the store. The store must outlive the buffer.
-  /// While the buffer exists, no other code may use the store.
+  /// Makes a buffer. For each file i of the store, the buffer takes the bytes `ranges[i]`. The store must outlive the
+  /// buffer. While the buffer exists, no other code may use this store.
   StagingBuffer(Store &store, const std::vector<ByteRange> &ranges, StagingSizes sizes);
 
   std::size_t slot_bytes() const { return sizes_.slot_bytes; }
 
-  /// Returns memory for these bytes of a file. All bytes must be in the same slot. Each byte of a file must be taken
-  /// only once. Waits for a free slot if necessary. Any thread may call take(). A thread must call put() before it
-  /// calls take() again. Throws StorageError if a write failed.
+  /// Returns memory for the bytes `bytes` of a file. All bytes of one call must be in the same slot. The callers must
+  /// take each byte of a file exactly once. If no slot is free, take() waits for a free slot. Any thread may call
+  /// take(). After take(), a thread must call put() before it calls take() again. Throws StorageError if a write
+  /// failed.
   std::byte *take(std::uint32_t file, ByteRange bytes);
 
-  /// Marks bytes as complete. The caller must have copied the bytes to the memory that take() returned. Throws
-  /// StorageError if a write failed.
+  /// Marks bytes as complete. Before the call, the caller must have copied the bytes to the memory that take()
+  /// returned. Throws StorageError if a write failed.
   void put(std::uint32_t file, ByteRange bytes);
 
   /// Starts to write the dirty pages of the page cache to the device.
   void write_behind();
 
-  /// Waits until all bytes of all ranges have been written. put() must have been called for each byte. Throws
-  /// StorageError.
+  /// Waits until all bytes of all ranges have been written. Before the call, put() must have been called for each byte.
+  /// Throws StorageError.
   void flush();
 
-  /// Returns the CRC32C of all bytes of a file. The result is valid after flush().
+  /// Returns the CRC32C of all bytes that are written to a file. The result is valid after flush().
   std::uint32_t sum(std::uint32_t file) const { return ranges_[file].sum.load(std::memory_order_relaxed); }
 
  private:
@@ -237,13 +240,14 @@ class StagingBuffer {
   Pump pump_;
 };
 
-/// The cells z0 <= z < z1, y0 <= y < y1, x0 <= x < x1 of a field after `done` steps of the pass. If `done` is 0, these
-/// are the values before the first step. The cells are written to an existing file, and begin at byte `offset`. If
-/// `group` has more than one cell, the means of groups of cells are written instead (CoarseBox).
+/// A request to write cells of a field after `done` steps of the pass. The cells are z0 <= z < z1, y0 <= y < y1, x0 <=
+/// x < x1. If `done` is 0, the request is for the values before the first step. The cells are written to an existing
+/// file, from byte `offset` on. If `group` has more than one cell, the file gets the means of groups of cells instead
+/// (CoarseBox).
 ///
-/// If `age` is 1, the previous values of the field are written. The previous values must have an array on disk. In the
-/// rim in z and y, no step changes the newest values. So there, a pass replaces the previous values by the newest
-/// values, and the snapshot also has the newest values.
+/// If `age` is 1, the file gets the previous values of the field. These previous values must have an array on disk. In
+/// the rim in z and y, no step changes the newest values. Therefore a pass replaces the previous values in the rim by
+/// the newest values, and the snapshot also has the newest values there.
 struct Snapshot {
   std::size_t field = 0;
   long done = 1;
@@ -262,28 +266,29 @@ struct Snapshot {
 /// Writes the snapshots of a pass. All arguments must outlive this object.
 class Snapshots {
  public:
-  /// Opens the files with the backend of this name. Increases `bytes` by the number of bytes that snapshots write.
-  /// Throws StorageError.
+  /// Opens the files with the backend that has the name `backend`. Adds the number of bytes that snapshots write to
+  /// `bytes`. Throws StorageError.
   Snapshots(const Grid &grid, const Window &window, const Fields &fields, std::vector<Snapshot> snapshots,
             const std::string &backend, StagingSizes sizes, std::atomic<std::uint64_t> &bytes);
 
-  /// Writes the part `cells` of the planes z0 <= position < z1. The cells must be in updated rows, and must hold their
-  /// values after `done` steps. Does not throw. After a failure, write_behind() and flush() throw the error.
+  /// Writes the cells of the part `cells` of the planes z0 <= position < z1. All these cells must be in updated rows,
+  /// and must hold their values after `done` steps. Does not throw. After a failure of write(), write_behind() and
+  /// flush() throw the error.
   void write(long done, long z0, long z1, const Rectangle &cells);
 
-  /// Writes cells that no step changes. If steps update a plane, skips the rim in y of this plane, because write()
-  /// writes these rows.
+  /// Writes cells that no step changes. If steps update a plane, write_rim() skips the rim in y of this plane, because
+  /// write() writes these rows.
   void write_rim(long position, const Rectangle &cells);
 
-  /// Starts to write pages of the page cache to the devices. No other thread may call write() during this call. Throws
-  /// StorageError.
+  /// Starts to write the dirty pages of the page cache to the devices. During this call, no other thread may call
+  /// write(). Throws StorageError.
   void write_behind();
 
-  /// Waits until all bytes are on the devices. Throws StorageError.
+  /// Waits until all bytes of the snapshots are on the devices. Throws StorageError.
   void flush();
   bool empty() const { return snapshots_.empty(); }
 
-  /// Returns the CRC32C of the bytes of each box in the file. The result is valid after flush().
+  /// Returns, for each box, the CRC32C of its bytes in the file. The result is valid after flush().
   std::vector<std::uint32_t> sums() const;
 
  private:

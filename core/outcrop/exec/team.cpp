@@ -16,7 +16,7 @@ namespace {
 
 constexpr int spins_before_sleep = 2000;
 
-// Waits until `value` differs from `old`. Spins for some time, and then sleeps.
+// Waits until `value` differs from `old`. The function spins for some time, and then sleeps.
 std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_t old) {
   for (int spin = 0; spin < spins_before_sleep; ++spin) {
     const std::uint32_t now = value.load(std::memory_order_acquire);
@@ -29,7 +29,8 @@ std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_
 
 constexpr std::size_t page_bytes = AlignedMemory::huge_bytes;
 
-// Touches (accesses) all pages of the parts. Only threads of the node that owns a part touch the pages of this part.
+// Touches all pages of the parts. To touch a page means to access it. Only threads of the node that owns a part touch
+// the pages of the part.
 void touch(const std::vector<MemoryPart> &parts, Team &team) {
   std::vector<MemoryPart> pages;
   std::vector<unsigned> owners;

@@ -11,22 +11,22 @@ namespace outcrop {
 namespace {
 
 // The place of a tile in the lattice of diamonds. q is the level of the tile's centre, divided by the size D of the
-// diamonds. p is the distance of the tile from the first row of the grid, in units of half a tile.
+// diamonds. p is the distance between the tile's centre and the first row of the grid, in units of half a tile.
 struct LatticePoint {
   long q, p;
 };
 
-// Returns the lean of the diagonals. On a diagonal, p + lean*q is constant. A diagonal has about one tile for every
-// second value of q. With the returned lean, about 2 * `threads` other tiles are taken between a tile and the tiles
-// whose results it needs. The lean is odd, so no tile of a diagonal needs another tile of the same diagonal.
+// Returns the lean of the diagonals. On a diagonal, p + lean*q is constant. A diagonal has a tile at about every second
+// value of q. With the returned lean, threads take about 2 * `threads` other tiles after the last tile that a tile
+// needs and before the tile itself. The lean is odd, so no tile of a diagonal needs another tile of the same diagonal.
 long lean_of(long levels, long diamond, unsigned threads) {
   const long rows_of_tiles = levels / diamond + 1;
   return 1 + 2 * ((2 * static_cast<long>(threads) + rows_of_tiles - 1) / rows_of_tiles);
 }
 
 // Returns the distance between a tile at position p and the nearest row at which diagonals begin. The position and the
-// distance are counted in half tiles. The distances of neighbouring positions differ by at most one. So for all values
-// of `begin`, a tile comes after the tiles that it needs.
+// distance are counted in half tiles. The distances of two neighbouring positions differ by at most one. So a tile
+// comes after the tiles that it needs, whatever rows `begin` lists.
 long distance(long p, long half, const std::vector<long> &begin) {
   long nearest = std::numeric_limits<long>::max();
   for (const long row : begin) {
@@ -78,7 +78,7 @@ Tile chunk_tile(long level_first, long level_last, long rows, const Chunks &chun
 }
 
 // Returns `count` tiles for each level. The function make(level, i) makes tile i of a level. Tile i of a level needs
-// the tiles i - reach_down to i + reach_up of the level below.
+// several tiles of the level below: the tiles i - reach_down to i + reach_up.
 template <typename Make>
 std::vector<Tile> level_by_level(long levels, long count, long reach_down, long reach_up, const Make &make) {
   std::vector<Tile> tiles;
@@ -134,8 +134,8 @@ std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &
 
 std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && chunks.count >= 1 && chunks.zetas >= 1);
-  // Plane z of a level needs plane z - skew of the level below. If plane z has the value zeta, the needed plane has the
-  // value zeta - 2 * skew.
+  // Plane z of a level needs plane z - skew of the level below. If the value of plane z is zeta, the value of the
+  // needed plane is zeta - 2 * skew.
   const long reach = (2 * skew + chunks.zetas - 1) / chunks.zetas;
   return level_by_level(levels, chunks.count, reach, 0,
                         [&](long level, long chunk) { return chunk_tile(level, level, rows, chunks, chunk); });

@@ -41,7 +41,7 @@ Handle load(const char *description) {
   return hwloc_topology_load(topology) == 0 ? std::move(handle) : nullptr;
 }
 
-// Returns the topology of this system, or null if hwloc fails. The topology is loaded only once.
+// Returns the topology of this system. Returns null if hwloc fails. The topology is loaded only once.
 hwloc_topology *this_system() {
   static const Handle handle = load(nullptr);
   return handle.get();
@@ -54,8 +54,8 @@ Handle load_or_throw(const std::string &description) {
   return topology;
 }
 
-// Returns a value that the firmware reports for this memory. If processors have different values, returns the best
-// value. Returns 0 if the firmware reports no value.
+// Returns a value that the firmware reports for this memory, such as its bandwidth. If the value differs between
+// processors, returns the best value. Returns 0 if the firmware reports no value.
 double firmware_value(hwloc_topology_t topology, hwloc_obj_t memory, hwloc_memattr_id_e attribute,
                       bool higher_is_best) {
   unsigned count = 0;
@@ -104,8 +104,9 @@ void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitm
   for (const auto &[rank, os_index] : ranked) node.processors.push_back(os_index);
 }
 
-// Returns the memory of all nodes. The memory that is near to the fewest processors comes first. If several kinds of
-// memory are near to the same processors, the memory with the lowest number comes first. This is ordinary memory.
+// Returns the memory of all nodes. Memory that is near to few processors comes before memory that is near to many
+// processors. If several kinds of memory are near to the same processors, the memory with the lowest number comes
+// first. The memory with the lowest number is ordinary memory.
 std::vector<hwloc_obj_t> memory_from_near_to_far(hwloc_topology_t topology) {
   std::vector<hwloc_obj_t> memory;
   hwloc_obj_t next = nullptr;
@@ -232,9 +233,9 @@ std::vector<MemoryNode> memory_nodes(const std::string &description) {
 namespace outcrop {
 namespace {
 
-// Returns the number of threads of each node. Each thread goes to a node with a free core. If there is none, it goes to
-// a node with a free processor. If several nodes are possible, the thread goes to the node that then has the fewest
-// threads per core.
+// Returns the number of threads of each node. Each thread goes to a node with a free core. If no core is free, the
+// thread goes to a node with a free processor. If several nodes are possible, the thread goes to the node that has the
+// fewest threads per core after this choice.
 std::vector<unsigned> threads_of_nodes(const std::vector<NumaNode> &nodes, unsigned threads) {
   std::vector<unsigned> counts(nodes.size(), 0);
   // 0: the node has a free core; 1: all cores of the node are in use, but a core has a free processor; 2: the node has

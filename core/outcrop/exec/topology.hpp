@@ -8,14 +8,14 @@
 //     memory                     memory
 //
 // The cores of a node share its memory, and access to other memory takes longer. The list of a node's processors first
-// has one processor of each core. After them come the second processors of the cores. For example, the list of node 0
-// is 0 1 2 3 8 9 10 11.
+// has one processor of each core, then the second processor of each core. In the drawing, the list of node 0 is 0 1 2 3
+// 8 9 10 11.
 //
 // A node consists of memory and of the processors that are nearer to this memory than to other memory. Memory without
-// its own processors is not a node in this file. Examples are CXL memory, and HBM beside the ordinary memory of a node.
-// Only the function memory_nodes() lists such memory. The functions return only the nodes and processors that the
-// cgroup, the cpuset and the affinity of the process allow. If the process is allowed to use a processor, but not the
-// memory near it, the processor belongs to the first node.
+// its own processors is not a node in this file. Examples of memory without processors are CXL memory, and HBM beside
+// the ordinary memory of a node. Only the function memory_nodes() lists memory without processors. All functions return
+// only the nodes and processors that the cgroup, the cpuset and the affinity of the process allow. If the process is
+// allowed to use a processor, but not the memory near it, the processor belongs to the first node.
 //
 // For tests, a topology can be synthetic. A synthetic topology is a text in hwloc's notation, such as "numa:2 core:4
 // pu:2", or the content of a file in hwloc's XML format. If the environment variable HWLOC_SYNTHETIC or HWLOC_XMLFILE
@@ -27,9 +27,9 @@
 //     6 threads on nodes of 4 and 2 cores:   node 0: 0 1 2 3    node 1: 4 5
 //     2 threads on these nodes:              node 0: 0          node 1: 1
 //
-// On one node, threads are bound only on request: on a shared machine, a bound thread waits for its core even if
-// another core is idle. On several nodes, threads are bound by default, because a wait for a core costs less time than
-// accesses to the memory of another node.
+// On a machine with one node, threads are bound only on request, because a bound thread waits for its core even if
+// another core is idle. On a machine with several nodes, threads are bound by default, because accesses to the memory
+// of another node cost more time than a wait for a core.
 #pragma once
 
 #include <cstddef>
@@ -71,13 +71,14 @@ struct MemoryNode {
   double latency_seconds = 0;
 };
 
-/// Returns all memory that the process is allowed to use, in the order of the numbers that the system gives the nodes.
-/// If `description` is empty, returns the memory of this system. Otherwise returns the memory of the described system.
-/// Without hwloc, the result is one node whose values are all 0. Throws InputError if hwloc does not understand the
-/// description.
+/// Returns all memory that the process is allowed to use. The memory is listed in the order of the system's node
+/// numbers. If `description` is empty, returns the memory of this system. If not, returns the memory of the system that
+/// `description` describes. Without hwloc, the result is one node whose values are all 0. Throws InputError if hwloc
+/// does not understand the description.
 std::vector<MemoryNode> memory_nodes(const std::string &description = "");
 
-/// Returns true if hwloc reports this system, and false if an environment variable makes hwloc report another system.
+/// Returns true if hwloc reports this system. Returns false if an environment variable makes hwloc report another
+/// system.
 bool is_this_system();
 
 /// For tests: returns the topology that a text in hwloc's notation describes. `allowed` is a list of processors
@@ -99,9 +100,9 @@ class BoundThread {
   hwloc_bitmap_s *former_ = nullptr;  // the processors to which the thread was bound before
 };
 
-/// Sets the NUMA nodes that provide the memory of these bytes. Pages that are already resident do not move. If `nodes`
-/// has several nodes, the pages come from these nodes alternately. Returns false if the system refuses the binding. In
-/// containers, the system often refuses it.
+/// Sets the NUMA nodes that provide the memory of the `size` bytes at `data`. Pages that are already resident do not
+/// move. If `nodes` has several nodes, the pages come from these nodes alternately. Returns false if the system refuses
+/// the binding. In containers, the system often refuses the binding.
 bool bind_memory(std::byte *data, std::size_t size, const std::vector<unsigned> &nodes);
 
 enum class Bind : unsigned char {
@@ -110,8 +111,8 @@ enum class Bind : unsigned char {
   none        ///< never bind, and treat several nodes as one node
 };
 
-/// The node and the processor of a thread. The nodes that have threads are numbered from 0. The number of the processor
-/// is the system's number.
+/// The node and the processor of a thread. Only the nodes that have threads are numbered, from 0. `processor` is the
+/// number that the system gives the processor.
 struct ThreadPlace {
   unsigned node = 0, processor = 0;
 
@@ -138,8 +139,8 @@ ThreadPlacement unbound(unsigned threads);
 /// Distributes `threads` threads, at least one, over all nodes of a topology. Does not bind the threads.
 ThreadPlacement spread(const Topology &topology, unsigned threads);
 
-/// Places `threads` threads on this system, or on the topology `synthetic` if `synthetic` is not empty. Throws
-/// InputError if the caller asks for binding, but binding is impossible.
+/// Places `threads` threads on this system. If `synthetic` is not empty, places them on the topology that `synthetic`
+/// describes. Throws InputError if the caller asks for binding, but binding is impossible.
 ThreadPlacement place_threads(unsigned threads, Bind bind, const std::string &synthetic = "");
 
 }  // namespace outcrop

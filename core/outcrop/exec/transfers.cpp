@@ -50,8 +50,8 @@ Transfers::Transfers(const Grid &grid, const Window &window, const Fields &field
   options.capacity = 4 * slots + 2;
   pump_ = std::make_unique<Pump>(*store_, options);
   // Each queue has room for one job for each level of each slot, so the executor never waits for a place in a queue. If
-  // it could wait, two neighbours could block each other forever, because each of them adds its sends to the queues
-  // before its receives.
+  // executors could wait here, two neighbouring ranks could block each other forever, because each rank adds its sends
+  // to the queues before its receives.
   const std::size_t jobs = slots * static_cast<std::size_t>(max_levels + 2);
   if (links != Links{}) faces_ = std::make_unique<Faces>(links, *pump_, jobs);
 }
@@ -181,7 +181,8 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   tail.rows = 1;
   if (has_whole_rows && cells.y1 == grid_.ny) {
     // In the slot or on disk, other bytes follow the last row of the plane. If the last bytes of the plane fill only a
-    // part of a page, they are transferred separately. Then the other pages can be transferred without the page cache.
+    // part of a page, these bytes are transferred separately. So the full pages of the plane can be transferred without
+    // the page cache.
     const std::size_t after = (whole.offset + whole.length) % AlignedMemory::page_bytes;
     if (after > 0 && after < whole.length) {
       Request pages = whole;
@@ -202,8 +203,9 @@ void Transfers::transfer_faces(bool send, const std::vector<ArrayRing> &pairs, l
   if (faces_ == nullptr || side >= side_count) throw InputError("the plan has faces, but the rank has no neighbours");
   assert(intersection(rows, window_.frame()) == rows && rows.columns() == window_.frame().columns());
   const std::size_t bytes = static_cast<std::size_t>(rows.rows()) * window_.pitch_bytes();
-  // Several jobs are handed over together, because each call can wake the thread of the link. The jobs are handed over
-  // before this thread waits: the neighbour may need them to finish the job for which this thread waits.
+  // Several jobs are handed over to the link in one call, because each call can wake the thread of the link. A thread
+  // hands over its jobs before it waits, because the neighbour can need these jobs to finish the job for which the
+  // thread waits.
   std::array<Faces::Job, Link::max_batch> jobs;
   std::array<SlotFaces *, Link::max_batch> slots{};
   std::size_t count = 0;
@@ -290,8 +292,8 @@ std::uint32_t crc32c_of_zeros(std::size_t length) {
   return sum;
 }
 
-// Returns true if no value is NaN or infinite. Only NaN and infinity give NaN when they are multiplied by 0. The loop
-// adds to several sums at a time, so that compilers can use vector instructions.
+// Returns true if no value is NaN or infinite. A product with 0 is NaN only if the other factor is NaN or infinity. The
+// loop adds to several sums at a time, so that compilers can use vector instructions.
 template <class Float>
 bool all_finite(const std::byte *first, long count) {
   constexpr long at_once = 64 / sizeof(Float);
@@ -346,7 +348,7 @@ void PlaneSums::add(long z, const std::byte *origin, std::size_t pitch_bytes, co
   const long rows_per_part = one_part ? cells.rows() : 1;
   const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
   const std::size_t part_bytes = static_cast<std::size_t>(rows_per_part * cells.columns()) * grid_.item_bytes;
-  // Behind the part comes the rest of its last row, and then come whole rows. `rest_factor` shifts a CRC by the rest of
+  // The part is followed by the rest of its last row, and then by whole rows. `rest_factor` shifts a CRC by the rest of
   // the row.
   const std::uint32_t rest_factor =
       crc32c_factor(static_cast<std::size_t>(grid_.pitch_cells() - cells.x1) * grid_.item_bytes);
@@ -470,7 +472,7 @@ std::vector<std::size_t> Checks::not_finite() const {
 }
 
 // Completes a record with its checksum and seal. Parts of a record can be written to disk before all rows of the plane
-// are final. So the checksum is written with the last part.
+// are final. So the checksum is written together with the last part of the record.
 void Checks::finish_record(const ArrayRing &target, long z) const {
   const Sums &array = targets_[target.index];
   if (!array.sums.whole(z)) return;

@@ -3,33 +3,37 @@
 //
 // Class Transfers also moves faces, which are rows that neighbouring ranks exchange (faces.hpp). The send of a face
 // begins only after the reads into its slot are complete. The receive of a face begins only after all earlier transfers
-// of its slot are complete. Before a slot is used for another plane, all its faces must be sent and received.
+// of its slot are complete. Before a slot is used for another plane, all faces of the current plane must be sent and
+// received.
 //
 // Class Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts when the
 // transfer before it is complete. So all transfers of a slot are complete when its last transfer is complete. If every
 // plane has its own slot, the chain also orders the transfers of different blocks: a block reads a plane only after the
-// earlier block has written it. If blocks shift their planes, they use different slots for the same plane. Such blocks
-// read only the fringes of the earlier block, and a fringe is read only after it has been written.
+// earlier block has written this plane. If blocks shift their planes, the blocks use different slots for the same
+// plane. A block with shifted planes reads only the fringes of the earlier block. A fringe is read only after it has
+// been written.
 //
-// The file of fringes stores the planes one after another. A plane has `fringe_rows` rows of each ring of the updated
-// fields, followed by `recomputed_rows` rows of each field that the pass computes again:
+// The file of fringes stores the planes one after another. For each plane, the file first has `fringe_rows` rows of
+// each ring of the updated fields. After them, the file has `recomputed_rows` rows of each field that the pass computes
+// again:
 //
 //     | plane 0: ring a | ring b | ... | recomputed field 0 | ... | plane 1: ring a | ...
 //
 // Class PlaneSums computes the checksums of planes in parts. During the update of level 1, rows that were read from
 // disk are added to the checksums of the sources. During the update of the last level, rows that will be written to
-// disk are added to the checksums of the targets. At these moments, the rows are in the first-level or second-level
-// cache of the core. For rows that are only in memory, the checksum would take three times as long. Threads can add the
-// parts of a plane in any order, because CRCs are linear. The CRC of each part is shifted by the number of bytes that
-// follow the part. The exclusive or of the shifted CRCs is the CRC of the plane:
+// disk are added to the checksums of the targets. During an update, the updated rows are in the first-level or
+// second-level cache of the core. If the rows were only in memory, their checksums would take three times as long.
+// Threads can add the parts of a plane in any order, because CRCs are linear. The CRC of each part is shifted by the
+// number of bytes that follow the part. The exclusive or of the shifted CRCs is the CRC of the plane:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
 // In the formula, a multiplication by x^n shifts a CRC by n bits. |bc| is the number of bytes in the parts b and c. The
-// sign + is the exclusive or.
+// sign + means the exclusive or of two CRCs.
 //
-// Class Checks compares the computed checksums and seals with the checksums and seals that are stored behind the planes
-// on disk. Class Checks also stores a checksum and a seal behind each plane that is written to disk.
+// A checksum and a seal are stored behind each plane on disk. Class Checks compares the stored checksum and seal of a
+// plane with the checksum and the seal that it computes from the plane. Class Checks also stores a checksum and a seal
+// behind each plane that is written to disk.
 #pragma once
 
 #include <atomic>
@@ -50,8 +54,8 @@
 
 namespace outcrop {
 
-/// The files of one array. These files have the numbers `first_file`, first_file + 1, and so on, in the store. Each
-/// file has `planes_per_file` planes. `seed` is the seed of the array's seals (storage/checksums.hpp).
+/// The files of one array. In the store, the files of the array have the numbers `first_file`, first_file + 1, and so
+/// on. Each file has `planes_per_file` planes. `seed` is the seed of the array's seals (storage/checksums.hpp).
 struct PlaneFiles {
   std::uint32_t first_file = 0;
   long planes_per_file = 1;
@@ -66,8 +70,8 @@ struct HistoryFile {
 };
 
 /// The arrays of one pass. The arrays of each kind are in the order of Fields::state(), Fields::statics() and
-/// Fields::histories(). In each plane, the file of fringes has `fringe_rows` rows for each ring, and
-/// `recomputed_rows[i]` rows for field i of Fields::computed().
+/// Fields::histories(). For each plane, the file of fringes has `fringe_rows` rows of each ring, and
+/// `recomputed_rows[i]` rows of field i of Fields::computed().
 struct PassFiles {
   std::vector<PlaneFiles> source, target, statics;
   std::vector<HistoryFile> history;
@@ -95,9 +99,9 @@ class Transfers {
 
   void set_files(const PassFiles &files) { files_ = files; }
 
-  /// read() and write() start to transfer the planes z0 <= z < z1 of all pairs. Both functions transfer a group of
+  /// read() and write() start to transfer the planes z0 <= z < z1 of all pairs. read() and write() transfer a group of
   /// planes (about 1 MiB) of the first pair, then the same planes of the second pair, and so on. So one transfer can
-  /// contain several short planes. And all arrays have their plane z at about the same time.
+  /// contain several short planes, and plane z of every array arrives at about the same time.
   void read(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
     transfer(false, pairs, z0, z1, cells);
   }
@@ -105,9 +109,10 @@ class Transfers {
     transfer(true, pairs, z0, z1, cells);
   }
 
-  /// send() and receive() start to transfer rows of the planes z0 <= z < z1 of all pairs. Both functions first transfer
-  /// the rows of plane z0 of each pair, then the rows of the next plane of each pair, and so on. Each message has the
-  /// rows of one plane of one pair. send() and receive() throw InputError if the rank has no neighbour on this side.
+  /// send() and receive() start to transfer rows of the planes z0 <= z < z1 of all pairs. send() and receive() first
+  /// transfer the rows of plane z0 of each pair, then the rows of the next plane of each pair, and so on. Each message
+  /// has the rows of one plane of one pair. send() and receive() throw InputError if the rank has no neighbour on this
+  /// side.
   void send(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &rows, std::size_t side) {
     transfer_faces(true, pairs, z0, z1, rows, side);
   }
@@ -117,12 +122,12 @@ class Transfers {
   bool has_faces() const { return faces_ != nullptr; }
 
   /// wait_for_received() waits until the rows y0 <= y < y1 of plane z have been received. wait_for_sent() waits until
-  /// these rows have been sent. If the slot holds another plane, both functions return without waiting.
+  /// these rows have been sent. If the slot of plane z holds another plane, both functions return without waiting.
   void wait_for_received(std::size_t ring, long z, long y0, long y1);
   void wait_for_sent(std::size_t ring, long z, long y0, long y1);
 
   /// Records that the slot of plane z holds plane z from now on. If the slot has held another plane, first waits until
-  /// all faces of that plane are sent and received.
+  /// all faces of the other plane are sent and received.
   void begin_plane(std::size_t ring, long z);
   void drain_faces();
 
@@ -130,15 +135,15 @@ class Transfers {
   void cancel_faces();
 
   /// Waits until all reads into the slot of plane z are complete. Returns true if the caller must now check the rows
-  /// that were read. This is the case in the first call after a read of the plane's checksum, and in the first call
-  /// after a read of a history.
+  /// that were read. The caller must check in the first call after a read of the plane's checksum, and in the first
+  /// call after a read of a history.
   bool wait_for_read(std::size_t ring, long z);
   void wait_for_write(std::size_t ring, long z);
 
-  /// Returns which rows the last read of a history has stored in the slot of plane z.
+  /// Returns the rows that the last read of a history has stored in the slot of plane z.
   const Rectangle &history_rows(std::size_t ring, long z) { return slot(ring, z).history; }
 
-  /// Returns which fringe rows were read into the slot of plane z since the last call of this function.
+  /// Returns the fringe rows that were read into the slot of plane z since the last call of this function.
   Rectangle take_fringe(std::size_t ring, long z);
   bool has_fringe(std::size_t ring, long z);
 
@@ -198,11 +203,11 @@ class Transfers {
 };
 
 /// Computes the checksums of all planes of an array, part by part. Also searches a sample of the rows for NaN and
-/// infinity. Updates spread NaN and infinity to neighbouring cells, so these values soon reach a searched row.
+/// infinity. Updates spread NaN and infinity to neighbouring cells, so NaN and infinity soon reach a searched row.
 class PlaneSums {
  public:
-  /// The maximum distance between two rows that are searched for NaN and infinity. Large grids use this maximum. The
-  /// search of a pass takes about 1/50 of the time of the updates of one step.
+  /// The maximum distance between two rows that are searched for NaN and infinity. Large grids use this maximum. In a
+  /// pass, the search takes about 1/50 of the time that the updates of one step take.
   static constexpr long max_rows_between = 64;
   /// In grids with at most this number of rows, all rows are searched.
   static constexpr long min_rows_searched = 1024;
@@ -212,8 +217,8 @@ class PlaneSums {
   void clear();
 
   /// Adds the part `cells` of plane z. `origin` is the address of cell (0, 0) of the plane, and rows are `pitch_bytes`
-  /// apart. The callers must add every cell of a plane exactly once, including the padding of rows. They must not add
-  /// the zeros that follow the last row on disk. Any thread may call add().
+  /// apart. The callers must add every cell of a plane exactly once, including the padding of rows. The callers must
+  /// not add the zeros that follow the last row on disk. Any thread may call add().
   void add(long z, const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells);
 
   /// Searches the rows of the part `cells` of plane z. The arguments have the same meaning as in add().
@@ -253,8 +258,8 @@ class HistorySums {
   void add(const Grid &grid, std::size_t index, long z, long y0, long y1, const std::byte *rows,
            std::size_t pitch_bytes);
 
-  /// Compares each state with its checksum. Returns the file of the first state that does not match, or nothing if all
-  /// states match. All rows of all states must have been added before this call.
+  /// Compares each state with its checksum. Returns the file of the first state whose checksum is wrong, or nothing if
+  /// all checksums are right. All rows of all states must have been added before this call.
   std::optional<HistoryFile> wrong() const;
 
  private:
@@ -272,14 +277,15 @@ class Checks {
   void begin_pass(long steps, bool reads_statics, const PassFiles &files);
 
   /// source_sums() and target_sums() return the rings whose planes need checksums. The traversal computes these
-  /// checksums (Traverse::sum_into()). The sources are the arrays that the pass reads: the updated fields, and the
-  /// static fields if they do not stay in memory. Before level 1 updates a cell, the cell is added to the checksums of
-  /// the sources. The targets are the arrays that the pass writes. After the last level has updated a cell, the cell is
-  /// added to the checksums of the targets.
+  /// checksums (Traverse::sum_into()). The sources are the arrays that the pass reads: the updated fields, and also the
+  /// static fields if the static fields do not stay in memory. Before level 1 updates a cell, the cell is added to the
+  /// checksums of the sources. The targets are the arrays that the pass writes. After the last level has updated a
+  /// cell, the cell is added to the checksums of the targets.
   std::vector<RingSums> source_sums() { return pointers(sources_, reading_); }
   std::vector<RingSums> target_sums() { return pointers(targets_, targets_.size()); }
 
-  /// Keeps the checksum and the seal of plane z. Both were read into a slot of the ring together with the plane.
+  /// Keeps the checksum and the seal of plane z. The checksum and the seal were read into a slot of the ring together
+  /// with the plane.
   void keep(std::size_t ring, long z);
 
   /// add_to_sources() and add_to_targets() add cells of the rim to the checksums. No update changes the cells of the
@@ -287,8 +293,8 @@ class Checks {
   void add_to_sources(long z, const Rectangle &cells) { add(sources_, reading_, z, cells); }
   void add_to_targets(long z, const Rectangle &cells) { add(targets_, targets_.size(), z, cells); }
 
-  /// Describes a damaged plane. If `whole` is true, the bytes match their checksum, but the seal is wrong. Then the
-  /// bytes belong to another plane.
+  /// Describes a damaged plane. If `whole` is true, the bytes match their checksum, but the seal is wrong. A wrong seal
+  /// with a right checksum means that the bytes belong to another plane.
   struct Wrong {
     ArrayRing pair;
     bool whole = false;
@@ -296,9 +302,9 @@ class Checks {
 
   enum class Verdict : std::uint8_t { valid, damaged, displaced };
 
-  /// Compares the checksum and the seal of plane z with the values that were read together with the plane (keep()). The
-  /// frame must be the whole plane. If only the seal is wrong, the plane is displaced: its bytes belong to another
-  /// plane.
+  /// Compares the computed checksum and seal of plane z with the checksum and the seal that were read together with the
+  /// plane (keep()). The frame must be the whole plane. If only the seal is wrong, the verdict is `displaced`: the
+  /// bytes belong to another plane.
   Verdict verdict(const ArrayRing &source, long z) const;
 
   /// Checks plane z of each array whose checksum includes all cells of the plane. Compares the computed checksum and
@@ -306,7 +312,7 @@ class Checks {
   /// there is one.
   std::optional<Wrong> wrong(long z);
 
-  /// Returns the numbers of the written arrays that have NaN or infinity in a searched row.
+  /// Returns the numbers of those written arrays that have NaN or infinity in a searched row.
   std::vector<std::size_t> not_finite() const;
 
   /// Writes the checksum and the seal of plane z behind the plane, in its slot. Does nothing if the checksum does not

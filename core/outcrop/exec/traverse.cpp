@@ -12,11 +12,11 @@
 namespace outcrop {
 namespace {
 
-// Returns the number of rows by which tiles are shifted to lower y. The rows of tiles begin at row 0. If the frame has
-// rows of a neighbouring rank, the tiles are shifted to the first row of the frame. The edge of a block in y can have
-// the same slope as the lower left side of a diamond. In this case, the shift also moves the lower left side of a
-// diamond onto this edge, so that the edge cuts no tile. On the lower left side, y + skew*level is an odd multiple of
-// skew*D, where D is the size of the diamonds.
+// Returns the number of rows by which tiles are shifted to lower y. Without a shift, the tiles begin at row 0. If the
+// frame has rows of a neighbouring rank, the tiles are shifted to the first row of the frame. The edge of a block in y
+// can have the same slope as the lower left side of a diamond. If the slopes are the same, the shift also moves the
+// lower left side of a diamond onto the edge of the block. So the edge cuts no tile. On the lower left side, y +
+// skew*level is an odd multiple of skew*D, where D is the size of the diamonds.
 long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling, long begin_row) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
   if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return -begin_row;
@@ -24,8 +24,8 @@ long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tilin
   return (down < 0 ? down + 2 * half : down) - begin_row;
 }
 
-// The pointers to the planes of all operands of a kernel call. Each thread has its own list, and uses its memory again
-// for the next call.
+// The pointers to the planes of all operands of a kernel call. Each thread has its own list of pointers, and uses the
+// memory of the list again for the next call.
 thread_local std::vector<const void *> source_planes;
 
 // Returns the number of times that the inner loop of the kernel runs to update a part.
@@ -36,8 +36,8 @@ long loops_of(const Part &part, long rows_at_once) {
 
 // The rows that the next group of a tile uses for the first time. The inner loops of the current group prefetch these
 // rows, and `loops` is the number of these loops. A row is given by the address of its first cell. Each inner loop
-// prefetches at most one row. Each call of the kernel gets a share of the rows in proportion to its number of loops.
-// Without these shares, many prefetches at once would delay the loads of the kernel.
+// prefetches at most one row. Each call of the kernel gets a share of the rows in proportion to its number of loops. If
+// one call prefetched all rows, the many prefetches would delay the loads of the kernel.
 struct RowsAhead {
   std::vector<const void *> rows;
   std::vector<std::pair<long, long>> used;  // per ring: the range of rows that the listed levels use
@@ -61,7 +61,7 @@ struct RowsAhead {
   }
 };
 
-// Each thread has its own object, and uses its memory again for the next group.
+// Each thread has its own `rows_ahead`, and uses the memory of this object again for the next group.
 thread_local RowsAhead rows_ahead;
 
 }  // namespace
@@ -92,8 +92,8 @@ std::vector<Tile> Traverse::make_tiles(const Chunks &chunks, unsigned threads, c
     return diamond == 0 ? chunk_sweep_tiles(levels_, rows(), grid_.skew_z, chunks)
                         : band_tiles(levels_, rows(), 2 * diamond, chunks, team_.size());
   if (diamond == 0) return sweep_tiles(levels_, rows(), grid_.skew_y, tiling_.sweep_rows);
-  // rows_down() shifts the tiles to the first row of the frame, and then less than one tile further down. So one more
-  // tile is needed at the highest rows.
+  // rows_down() shifts the tiles to the first row of the frame, and then less than one tile further down. So the
+  // highest rows need one more tile.
   return diamond_tiles(levels_, rows() + 2 * grid_.skew_y * diamond, grid_.skew_y, diamond, threads, begin);
 }
 
@@ -110,8 +110,9 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
   return {window_.frame(), rows(), chunks.count, std::move(tiles), NodeQueues(nodes, owners)};
 }
 
-// Returns the schedule of a slab. The frame and the thickness of the slab can change with every call, but they have
-// only a few different pairs of values. `schedules_` keeps one schedule for each pair until set_levels() is called.
+// Returns the schedule of a slab. The frame and the thickness of the slab can change with every call, but a run has
+// only a few different pairs of frame and thickness. `schedules_` keeps one schedule for each pair until set_levels()
+// is called.
 Traverse::Schedule &Traverse::schedule(const Slab &slab) {
   const bool any_frame = team_.placement().nodes() == 1;
   const Chunks chunks = chunks_of(slab);
@@ -157,7 +158,7 @@ void Traverse::update_tiles(const Slab &slab, const std::atomic<bool> &cancelled
 }
 
 // The threads of a node take its tiles in the order of the list. A tile needs only tiles that come earlier in the list.
-// So the threads cannot block each other forever (team.hpp contains the proof).
+// So the threads cannot wait for each other forever (team.hpp contains the proof).
 void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
   constexpr int spins_before_yield = 1000;
   for (const std::size_t i : tile.needs) {
@@ -182,10 +183,10 @@ Part Traverse::part_of(const Tile &tile, const UpdateRegion &region, long down, 
            std::max(0L, region.x_low.at(level)), std::min(grid_.pitch_cells(), region.x_high.at(level))}};
 }
 
-// Lists the new rows of the next group, which begins at `zeta_end`. A row is new if no lower level of the tile uses the
-// row in the same ring. Most rows of a level are not new, because lower levels use them in an earlier group or in the
-// same group. At the lowest level, all rows of the next planes are new. At higher levels, the tile can be wider than at
-// the levels below. Then the additional rows on both sides are new.
+// Lists the rows that are new in the next group of values of zeta. The next group begins at `zeta_end`. A row is new if
+// no lower level of the tile uses the row in the same ring. Most rows of a level are not new, because lower levels use
+// them in an earlier group or in the same group. At the lowest level, all rows of the next planes are new. If the tile
+// is wider at a level than at the levels below, the additional rows on both sides are also new.
 void Traverse::list_rows_ahead(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end,
                                long end) const {
   constexpr long far = UpdateRegion::far;
@@ -237,7 +238,7 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
     if (tiling_.prefetch && zeta_end < end) list_rows_ahead(tile, region, down, zeta, zeta_end, end);
     for (long level = tile.level_first; level <= tile.level_last; ++level) {
       // Clip: compute the part of the tile at this level that lies inside the grid and inside the region of the block.
-      // If a level lies below the grid, all higher levels also lie below the grid.
+      // If the planes of a level lie below the grid, the planes of all higher levels also lie below the grid.
       if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;
       const auto [z0, z1, cells] = part_of(tile, region, down, zeta, zeta_end, level);
       if (z0 >= z1 || cells.empty()) continue;
@@ -268,7 +269,7 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
 }
 
 // Updates planes by calls of the kernel. If the streaming axis is periodic, planes with neighbouring positions are not
-// neighbours in space. Then each plane needs a separate call.
+// neighbours in space, so each plane needs a separate call.
 void Traverse::update_planes(long level, long z0, long z1, const Rectangle &cells) {
   const std::vector<std::size_t> &rings = stages_.at(level).sources;
   const long r = grid_.radius_z, planes = grid_.periodic_z ? 1 : z1 - z0;

@@ -12,10 +12,10 @@
 // Each call of the kernel updates `planes` neighbouring planes. So the kernel can load a value once and use it for
 // several of these planes.
 //
-// Ranges of columns: the tiles of long rows are larger than the cache. So long rows can be divided into ranges. Threads
-// update all tiles in one range before they update the next range. With each level, a range moves by `skew_x` cells to
-// lower x. So all values that an update reads are in the same range or in earlier ranges. Later ranges do not read the
-// old values that an update overwrites:
+// Ranges of columns: a tile of long rows is larger than the cache. So long rows can be divided into ranges of columns.
+// Threads update all tiles in one range before they begin the next range. From each level to the next level, a range
+// moves by `skew_x` cells to lower x. So all values that an update reads are in the same range or in earlier ranges.
+// Later ranges do not read the old values that an update overwrites:
 //
 //     level 3   range 0 |   range 1   |   range 2   |
 //     level 2     range 0   |   range 1   |   range 2   |
@@ -23,9 +23,9 @@
 //             x = 0          columns     2*columns
 //
 // On several NUMA nodes, a thread first takes the tiles of the rows that its node owns (team.hpp). When its node has no
-// tiles left, the thread takes tiles of other nodes. A schedule lists the tiles of each node. The rows of a node depend
-// on the frame, so each frame has its own schedule. The number of chunks depends on the thickness of the slab, so each
-// thickness also has its own schedule.
+// tiles left, the thread takes tiles of other nodes. A schedule lists the tiles of each node. The rows that a node owns
+// depend on the frame, and the number of chunks depends on the thickness of the slab. So each pair of a frame and a
+// thickness has its own schedule.
 #pragma once
 
 #include <atomic>
@@ -52,22 +52,22 @@ struct Tiling {
   long chunk = 0;
   long rows_at_once = 1;  ///< number of rows that the inner loop of a kernel updates together (kernel.h)
   bool prefetch = false;  ///< true if kernels prefetch the new rows of the next group of zetas (kernel.h)
-  /// number of cells of a range of columns, a multiple of 64 bytes; 0 means whole rows; without effect if x is periodic,
-  /// or if the region of a block has bounds in x
+  /// number of cells of a range of columns, a multiple of 64 bytes; 0 means whole rows; without effect if x is
+  /// periodic, or if the region of a block has bounds in x
   long columns = 0;
   static constexpr long max_planes = 4;
 };
 
-/// A bound of a region. The position of the bound changes by `slope` with each level.
+/// A bound of a region. From each level to the next level, the position of the bound changes by `slope`.
 struct Bound {
   long at_zero = 0, slope = 0;
 
   long at(long level) const { return at_zero + slope * level; }
 };
 
-/// The cells of the grid that a block updates at each level: the cells with z_low <= z < z_high, y_low <= y < y_high
-/// and x_low <= x < x_high. By default, the region contains all cells of the grid. The bounds in x count cells. Each
-/// bound in x is a multiple of 64 bytes.
+/// A region is the set of cells that a block updates at each level. The region has the cells with z_low <= z < z_high,
+/// y_low <= y < y_high and x_low <= x < x_high. By default, the region contains all cells of the grid. The bounds in x
+/// count cells. In bytes, each bound in x is a multiple of 64.
 struct UpdateRegion {
   static constexpr long far = 1L << 40;
   Bound z_low{-far, 0}, z_high{far, 0}, y_low{-far, 0}, y_high{far, 0}, x_low{-far, 0}, x_high{far, 0};
@@ -80,7 +80,7 @@ struct Slab {
 };
 
 /// A block computes checksums of the cells that it owns. Exactly one block owns each cell. A block may also read and
-/// update other cells.
+/// update cells that it does not own.
 struct OwnedCells {
   long z0 = -UpdateRegion::far, z1 = UpdateRegion::far;
   Rectangle cells{-UpdateRegion::far, UpdateRegion::far, -UpdateRegion::far, UpdateRegion::far};
@@ -123,7 +123,7 @@ class Traverse {
   }
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// If `acquisition` is not null, all later updates call its functions before and after each level.
+  /// If `acquisition` is not null, all later updates call the functions of `acquisition` before and after each level.
   void set_acquisition(Acquisition *acquisition) { acquisition_ = acquisition; }
 
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
@@ -139,8 +139,8 @@ class Traverse {
 
   Chunks chunks_of(const Slab &slab) const;
   long rows() const { return window_.end_row() - window_.begin_row(); }
-  // An update may change only the rows first_row() <= row < end_row(). On a side with a neighbouring rank, `radius_y`
-  // rows at the edge of the frame are only read.
+  // An update may change only the rows first_row() <= row < end_row(). On each side with a neighbouring rank,
+  // `radius_y` rows at the edge of the frame are read but not updated.
   long first_row() const { return grid_.rim_y_low < 0 ? window_.begin_row() + grid_.radius_y : grid_.first_row(); }
   long end_row() const { return grid_.rim_y_high < 0 ? window_.end_row() - grid_.radius_y : grid_.end_row(); }
   std::vector<Tile> make_tiles(const Chunks &chunks, unsigned threads, const std::vector<long> &begin) const;
@@ -148,8 +148,8 @@ class Traverse {
   Schedule &schedule(const Slab &slab);
   void update_tiles(const Slab &slab, const std::atomic<bool> &cancelled);
   void update_tile(const Tile &tile, const Slab &slab, long down);
-  // Returns the part of a tile that a group updates at a level. The group begins at the value `zeta` and ends before
-  // `zeta_end`. The part lies inside the grid and inside the region of the block.
+  // Returns the part of a tile that is updated at one level of a group. The group has the values of zeta from `zeta` up
+  // to but not including `zeta_end`. The part lies inside the grid and inside the region of the block.
   Part part_of(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end, long level) const;
   void list_rows_ahead(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end,
                        long end) const;

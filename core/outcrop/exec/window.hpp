@@ -7,14 +7,14 @@
 //     slot:  | rows of the frame, one after the other | tail: crc32c, seal, zeros up to 4 KiB |
 //
 // The frame is the whole plane, or the rows and columns of a block. origin() is the address that cell (0, 0) would have
-// if the frame contained this cell. So the same formula gives the address of a cell for every frame. A frame with rows
-// of neighbouring ranks (problem.hpp) begins at a negative row or ends behind the plane. Usually, the tail directly
-// follows the last row. There are two exceptions: the frame does not end with the last row of the plane, or zeros
-// follow this row on disk. In these two cases, the tail is at the end of the slot, and is aligned like the slot.
+// if the frame contained this cell. So one formula gives the address of a cell for all frames. A frame with rows of
+// neighbouring ranks (problem.hpp) begins at a negative row or ends behind the plane. Usually, the tail directly
+// follows the last row. The tail is at the end of the slot in two cases: the frame does not end with the last row of
+// the plane, or zeros follow the last row on disk. At the end of the slot, the tail is aligned like the slot.
 //
-// A block can shift its planes against the previous block. Then the first planes of the block use the slots that follow
-// the last planes of the previous block. If all planes of a field stay in memory, the rings of this field have no
-// frames and no shifts. Planes are counted by position (problem.hpp).
+// A block can shift its planes against the previous block. The first planes of a shifted block use the slots after the
+// last planes of the previous block. If all planes of a field stay in memory, the rings of this field have no frames
+// and no shifts. Planes are counted by position (problem.hpp).
 //
 // Kernels load some bytes before and behind a plane. So the window has unused bytes ("guards") before the first slot
 // and behind the last slot of each ring.
@@ -22,8 +22,9 @@
 // The size of a large slot is 512 bytes more than a multiple of the page size. So the distance between the start of a
 // slot and the start of its page grows by 512 bytes from slot to slot. Without these 512 bytes, cells at the same place
 // in neighbouring planes would compete for the 8 lines of one set of the first-level cache. A stencil of radius 4 would
-// be a third slower. Small slots follow each other without a gap, so that one transfer can move several planes. With
-// more than 8 rings, this distance also grows by 512 bytes from ring to ring.
+// be a third slower. Small slots follow each other without a gap, so that one transfer can move several planes. In a
+// window with more than 8 rings, the distance between the first slot of a ring and the start of its page also grows by
+// 512 bytes from ring to ring.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +39,7 @@
 namespace outcrop {
 
 /// The distance between the start of a slot and the start of its page grows by this number of bytes from slot to slot.
-/// Most devices accept direct I/O with memory that has this alignment.
+/// Most devices accept direct I/O with memory that is aligned to `shift_bytes` bytes.
 constexpr std::size_t shift_bytes = 512;
 
 /// Returns the size of a slot that holds `bytes` bytes. Slots are large if they hold more than 512 KiB.
@@ -56,7 +57,7 @@ struct RingSpec {
 };
 
 /// Returns rings with slots that are aligned for direct I/O. `memory_alignment` is the alignment that direct I/O needs.
-/// If this alignment is more than 512 bytes, all slots begin at page boundaries.
+/// If `memory_alignment` is more than 512 bytes, all slots begin at page boundaries.
 inline std::vector<RingSpec> rings_for_direct_io(std::vector<RingSpec> rings, std::size_t memory_alignment) {
   if (memory_alignment > shift_bytes)
     for (RingSpec &ring : rings) ring.slot_bytes = round_down(ring.slot_bytes, AlignedMemory::page_bytes);
@@ -84,15 +85,16 @@ class Ring {
 };
 
 /// Owns all rings. The memory of the rings is either one allocation with huge pages, or memory of the caller. The
-/// constructor does not touch the memory.
+/// constructor does not access the memory, so the system provides no pages yet.
 class Window {
  public:
   static constexpr std::size_t page_bytes = AlignedMemory::page_bytes, guard_bytes = 4096;
   // number of lines in a set of the first-level cache of most processors
   static constexpr std::size_t aligned_rings = 8;
 
-  /// Divides memory among the rings. If `given` is null, the constructor allocates the memory. Otherwise `given` is
-  /// memory of the caller: at least bytes(rings) bytes, aligned to 64 bytes. This memory must outlive this object.
+  /// Divides memory among the rings. If `given` is null, the constructor allocates the memory. If `given` is not null,
+  /// it is memory of the caller: at least bytes(rings) bytes, aligned to 64 bytes. The given memory must outlive this
+  /// object.
   Window(const Grid &grid, const std::vector<RingSpec> &rings, std::byte *given = nullptr)
       : grid_(grid),
         size_(bytes(rings)),
@@ -124,8 +126,8 @@ class Window {
     return guard_bytes + (rings > aligned_rings ? page_bytes : 0);
   }
 
-  /// Sets the frame. After this call, each slot holds these cells of its plane. Plane z is then in slot (z + shift) mod
-  /// planes().
+  /// Sets the frame. After this call, each slot holds the cells of `frame` of its plane. Plane z is then in slot (z +
+  /// shift) mod planes().
   void set_frame(const Rectangle &frame, long shift = 0) {
     frame_ = frame;
     shift_ = shift;
@@ -134,13 +136,15 @@ class Window {
     pitch_bytes_ = static_cast<std::size_t>(frame.columns()) * grid_.item_bytes;
   }
   const Rectangle &frame() const { return frame_; }
-  /// The rows begin_row() <= y < end_row() are the rows of the plane, and the rows of neighbouring ranks in the frame.
+  /// The rows begin_row() <= y < end_row() are all rows of the plane and, in addition, the rows of neighbouring ranks
+  /// that the frame contains.
   long begin_row() const { return begin_row_; }
   long end_row() const { return end_row_; }
   bool ends_with_plane() const { return end_row_ == grid_.ny; }
   std::size_t pitch_bytes() const { return pitch_bytes_; }
   long pitch_cells() const { return frame_.columns(); }
-  /// Planes use the slots of a ring one after another. Returns the number of plane z in this sequence.
+  /// Planes use the slots of a ring one after another. Returns the number of plane z in the sequence of planes that use
+  /// the slots.
   long place(std::size_t ring, long z) const { return rings_[ring].resident() ? z : z + shift_; }
 
   /// Returns whether the slots have room for this frame and the tail of a record.

@@ -1,4 +1,4 @@
-// Computes CRC32C in one of three ways. The features of the processor determine the way at run time:
+// Computes CRC32C in one of three ways. At run time, the features of the processor determine which way is used:
 //
 //   fold         x86 with AVX-512 and VPCLMULQDQ: 512 bytes are folded onto the next 512 by carry-less products
 //   instruction  the CRC instruction of x86 (SSE4.2) or ARMv8; it takes three cycles, so three streams alternate
@@ -84,13 +84,13 @@ std::uint32_t update_table(std::uint32_t state, const std::byte *data, std::size
 
 // --- instruction ---------------------------------------------------------------------------------------------------
 
-// The code processes three streams of this length at the same time, and then joins their checksums.
+// The code processes three streams of `stream_bytes` bytes at the same time, and then joins their checksums.
 constexpr std::size_t stream_bytes = 2048;
 
 using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 
-// Returns a table for the change of the register by `stream_bytes` zero bytes. shift[k][b] is the new register if byte
-// k of the old register is b and its other bytes are 0.
+// Returns a table that shows how `stream_bytes` zero bytes change the register. If byte k of the old register is b and
+// its other bytes are 0, shift[k][b] is the new register.
 constexpr Shift make_shift() {
   Shift shift{};
   const std::uint32_t factor = power_of_x(8 * stream_bytes);
@@ -106,8 +106,8 @@ constexpr Shift make_shift() {
          shift_stream[3][state >> 24];
 }
 
-// The functions for x86 and ARM have this same body. A macro defines the body, because each target needs its own
-// compiled copy.
+// The functions for x86 and ARM have the same body. The macro OUTCROP_UPDATE_BY_INSTRUCTION defines this body, because
+// each target needs its own compiled copy.
 #define OUTCROP_UPDATE_BY_INSTRUCTION(STEP64, STEP8)                                               \
   for (; length >= 3 * stream_bytes; data += 3 * stream_bytes, length -= 3 * stream_bytes) {       \
     std::uint32_t second = 0, third = 0;                                                           \
@@ -139,10 +139,11 @@ __attribute__((target("+crc"))) std::uint32_t update_instruction(std::uint32_t s
 
 #if defined(__x86_64__)
 
-// These functions return the constants K1 and K2. The 16 bytes of a lane are the polynomial A x^64 + B. If `distance`
-// more bits follow the lane, the lane contributes A K1 + B K2 to the checksum. A half of a lane has 64 bits, and bit i
-// is x^(63-i). The code multiplies a half by a 32-bit constant, and uses the product as a number of 128 bits. This
-// number is too large by the factor x^33, so the constants contain the factor x^-33.
+// fold_first() returns the constant K1, and fold_second() returns the constant K2. The 16 bytes of a lane are the
+// polynomial A x^64 + B. If `distance` more bits follow the lane, the lane contributes A K1 + B K2 to the checksum.
+// Each of the halves A and B has 64 bits, and bit i of a half is x^(63-i). The code multiplies a half by a 32-bit
+// constant, and uses the product as a number of 128 bits. The product of 128 bits is too large by the factor x^33, so
+// the constants K1 and K2 contain the factor x^-33.
 constexpr std::uint32_t fold_first(std::uint64_t distance) { return power_of_x(distance + 64 - 33); }
 constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(distance - 33); }
 
@@ -171,7 +172,8 @@ OUTCROP_FOLD_TARGET std::uint32_t update_fold(std::uint32_t state, const std::by
   for (data += step, length -= step; length >= step; data += step, length -= step)
     for (std::size_t i = 0; i < lanes; ++i) sums[i] = fold(sums[i], by_step, _mm512_loadu_si512(data + 64 * i));
   // First, eight registers are folded into one register. While 64 or more bytes are left, this register is folded into
-  // the next 64 bytes. Then the 64 bytes of the register are processed like a message.
+  // the next 64 bytes. At the end, the checksum of the 64 bytes in the register is computed like the checksum of a
+  // message.
   const __m512i by_register = fold_constants<512>();
   __m512i sum = sums[0];
   for (std::size_t i = 1; i < lanes; ++i) sum = fold(sum, by_register, sums[i]);
@@ -211,7 +213,7 @@ std::span<const Crc32cVariant> crc32c_variants() {
 std::uint32_t crc32c_factor(std::uint64_t length_bytes) { return power_of_x(8 * length_bytes); }
 
 // Returns the CRC of both parts together. Appending n zero bits to a message multiplies its polynomial by x^n. CRC32C
-// inverts all bits before and after each message. These inversions cancel each other here.
+// inverts all bits before and after each message. The inversions of the two parts cancel each other.
 std::uint32_t crc32c_join(std::uint32_t first, std::uint32_t second, std::uint32_t second_factor) {
   return multiply(first, second_factor) ^ second;
 }
@@ -247,8 +249,8 @@ constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;
 // several independent chains are computed at the same time, because each step of a chain waits for the step before it
 constexpr std::size_t chains = 8;
 
-// Mixes a word into the state. Two different words in the same state give different results. The same word in two
-// different states also gives different results. So a change of a single word always changes the fingerprint.
+// Mixes a word into the state. In the same state, two different words give different results. In two different states,
+// the same word gives different results. So a change of a single word always changes the fingerprint.
 constexpr std::uint64_t mix(std::uint64_t state, std::uint64_t word) {
   const std::uint64_t product = (state ^ word) * golden_ratio;
   return product ^ (product >> 32);

@@ -10,8 +10,8 @@ namespace outcrop {
 
 // --- CRC32C (Castagnoli): the checksum of Zarr shards, and of iSCSI and ext4 ----------------------------------------
 
-/// Returns the CRC32C of `bytes`. The value `crc` can be the checksum of earlier bytes. Then the result is the checksum
-/// of the earlier bytes and `bytes` together.
+/// Returns the CRC32C of `bytes`. If `crc` is the checksum of earlier bytes, the result is the checksum of the earlier
+/// bytes followed by `bytes`.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 
 /// Returns the factor that crc32c_join() needs if the second part has `length_bytes` bytes. This function takes about a
@@ -29,8 +29,8 @@ struct Crc32cVariant {
   std::uint32_t (*update)(std::uint32_t state, const std::byte *data, std::size_t length);
 };
 
-/// Returns the implementations that this processor can run. The first implementation is the fastest, and crc32c() uses
-/// it. The last implementation runs on every processor.
+/// Returns the implementations that this processor can run. The first implementation in the list is the fastest, and
+/// crc32c() uses this implementation. The last implementation in the list runs on every processor.
 std::span<const Crc32cVariant> crc32c_variants();
 
 // --- The seal of a plane: it identifies the plane --------------------------------------------------------------------
@@ -49,7 +49,7 @@ std::span<const Crc32cVariant> crc32c_variants();
 std::uint32_t plane_seal(std::uint64_t z, std::uint32_t crc, std::uint32_t seed);
 
 /// Returns the error message for a damaged plane z at `offset` of `path`. If `is_whole` is true, only the seal of the
-/// plane is wrong. Otherwise the checksum of the plane is wrong.
+/// plane is wrong. If `is_whole` is false, the checksum of the plane is wrong.
 std::string plane_damage(long z, bool is_whole, const std::string &path, std::uint64_t offset, std::size_t plane_bytes);
 
 // --- The fingerprint of a tile: it shows whether the tile has changed -----------------------------------------------
@@ -58,9 +58,9 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
 /// version of this program can compute a different number.
 ///
 /// If a commit skipped a changed tile, the commit would mix two states. No checksum would detect the error later,
-/// because the checksum of the old tile is right. The 32 bits of a CRC are too few for this purpose. A long run can
-/// change 10^9 tiles. With a CRC, the probability that at least one of these changes is not detected would be about
-/// 1/5.
+/// because the checksum of the old tile is right. A CRC has only 32 bits, which are too few to detect all changed
+/// tiles. A long run can change a tile 10^9 times. If CRCs were compared, at least one of 10^9 changes would remain
+/// undetected with a probability of about 1/5.
 std::uint64_t fingerprint(std::span<const std::byte> bytes);
 
 }  // namespace outcrop

@@ -1,4 +1,5 @@
-// A store with deliberate faults, for tests of all code that uses a store. The same seed gives the same faults.
+// A store with deliberate faults, for tests of all code that uses a store. Two stores with the same seed have the same
+// faults.
 #include "outcrop/storage/store.hpp"
 
 #include <algorithm>
@@ -18,8 +19,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns a random word. The word depends only on the seed, on the number of the transfer, and on `question`. The value
-// `question` is the number of the decision that uses the word. So the order of completions does not change the faults.
+// Returns a random word. The word depends only on the seed, on the number of the transfer, and on `question`.
+// `question` is the number of the decision for which the word is used. So the order in which transfers complete does
+// not change the faults.
 std::uint64_t random_word(std::uint64_t seed, std::uint64_t number, std::uint64_t question) {
   std::uint64_t word = seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + question * 0x94D049BB133111EB;
   for (int round = 0; round < 2; ++round) {  // the last steps of the generator splitmix64
@@ -94,7 +96,7 @@ class FaultyStore final : public Store {
       delayed_.push_back({{transfer.tag, -failure}, due});
       return;
     }
-    // Reads have their own numbers, because the number of writes between two reads differs from run to run.
+    // Reads are counted separately from writes, because the number of writes between two reads differs from run to run.
     const std::uint64_t read = transfer.write ? reads_ : reads_++;
     const bool flips = !transfer.write && (read == faults_.flip_at || happens(faults_.flip_rate, read, flip));
     Pending &pending = pending_[number] = Pending{transfer, due, flips, read};
@@ -117,8 +119,8 @@ class FaultyStore final : public Store {
     return 0;
   }
 
-  // Returns the number of bytes for a short transfer. The number is smaller than the requested number, but at least one
-  // unit of the file's alignment.
+  // Returns the number of bytes that a short transfer moves. This number is smaller than the requested number of bytes,
+  // but at least one unit of the file's alignment.
   std::size_t shortened(const Transfer &transfer, std::uint64_t number) {
     const std::lock_guard lock(replacing_);  // alignment() reads the list of files, and replace() changes this list
     const std::size_t unit = inside_->alignment();

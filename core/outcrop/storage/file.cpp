@@ -31,8 +31,8 @@ namespace {
 constexpr std::size_t usual_alignment = 4096;
 constexpr std::size_t min_memory_alignment = 512;
 
-// Returns the alignment that the file reports for O_DIRECT, or the usual alignment if the file reports none. Returns 0
-// if O_DIRECT cannot be used.
+// Returns the alignment that the file reports for O_DIRECT. If the file reports no alignment, returns the usual
+// alignment. Returns 0 if O_DIRECT cannot be used.
 std::size_t direct_alignment([[maybe_unused]] int descriptor) {
 #ifdef STATX_DIOALIGN
   struct statx status {};
@@ -171,7 +171,7 @@ void File::write(std::uint64_t offset, const std::byte *data, std::size_t length
 }
 
 // Transfers the bytes up to the first page boundary, then whole pages, then the remaining bytes. So the whole pages can
-// bypass the page cache.
+// be transferred without the page cache.
 void File::move(bool write, std::uint64_t offset, std::byte *data, std::size_t length) const {
   while (length > 0) {
     std::size_t part = length;
@@ -219,7 +219,8 @@ int refuse(int error) {
   return -1;
 }
 
-// Divides a path at each "/" and returns the parts. The result is empty if a part is empty, "." or "..".
+// Divides a path at each "/" and returns the parts of the path. Returns an empty list if one of the parts is empty, "."
+// or "..".
 std::vector<std::string> components(const std::string &path) {
   std::vector<std::string> names;
   std::istringstream text(path);
@@ -230,8 +231,8 @@ std::vector<std::string> components(const std::string &path) {
   return path.ends_with('/') || path.find('\0') != std::string::npos ? std::vector<std::string>() : names;
 }
 
-// Clears O_NONBLOCK. The flag is needed only while the file is opened. On some systems, transfers of regular files fail
-// with EAGAIN if the flag stays set.
+// Clears O_NONBLOCK. This flag is needed only while a file is opened. On some systems, transfers of regular files fail
+// with EAGAIN if O_NONBLOCK stays set.
 bool make_blocking(int descriptor) {
   const int flags = fcntl(descriptor, F_GETFL);
   return flags >= 0 && fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK) == 0;
@@ -448,7 +449,8 @@ class SystemFolder final : public Folder {
   const mode_t mode_;
 };
 
-// Makes a folder and its missing parent folders. Makes the name of each new folder durable.
+// Makes a folder and its missing parent folders. Flushes each parent folder, so that the names of new folders are
+// durable.
 void make_own_folder(const std::string &path) {
   const std::string above = folder_of(path);
   int made = ::mkdir(path.c_str(), folder_for_owner);

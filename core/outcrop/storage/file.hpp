@@ -1,18 +1,19 @@
-// This header defines the class File, an open file that is read and written at given offsets. It also declares
+// This header defines the class File, an open file that is read and written at given offsets. The header also declares
 // functions that open files safely, and classes for open folders.
 //
-// If the file system supports O_DIRECT, a file has a direct and a buffered descriptor. The buffered descriptor serves
-// transfers that do not consist of whole pages. Examples are an index at the end of a file, or some rows of a plane.
-// The buffered descriptor also serves transfers whose memory is not aligned. Direct and buffered transfers never write
-// to the same page, because the system does not keep the order of such writes.
+// If the file system supports O_DIRECT, a File has two descriptors: a direct descriptor and a buffered descriptor. The
+// buffered descriptor serves transfers that do not consist of whole pages. Two examples are the transfer of an index at
+// the end of a file and the transfer of some rows of a plane. The buffered descriptor also serves transfers whose
+// memory is not aligned. Direct and buffered transfers never write to the same page, because the system does not keep
+// the order of such writes.
 //
-// A File can be restricted to a part of the open file. For example, each shard on a raw block device is a part of the
-// device.
+// An object of class File can be restricted to a part of the open file. For example, each shard on a raw block device
+// is a part of the device.
 //
 // The content of a folder is not trusted. A name in the folder can be a symbolic link, or can lead out of the folder by
 // "..". A name can also belong to a pipe, and open() of a pipe can wait forever. So the caller can give the descriptor
-// of a folder and a path relative to this folder. Then only a regular file beneath the folder is opened, by one of two
-// system calls:
+// of a folder and a path relative to this folder. If the caller gives a folder, only a regular file beneath this folder
+// is opened, by one of two system calls:
 //
 //     openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)     Linux 5.6 and later
 //     openat(O_NOFOLLOW) for each component                                      if openat2 is missing or forbidden
@@ -31,10 +32,11 @@
 
 namespace outcrop {
 
-/// Returns the first byte of a part of the memory of a transfer.
+/// The memory of a transfer can have several parts. Returns the address of the first byte of a part.
 inline std::byte *begin_of(const iovec &part) { return static_cast<std::byte *>(part.iov_base); }
 
-/// Returns the parts without their first `bytes` bytes. If a part remains only partially, the function changes it.
+/// Returns the parts without their first `bytes` bytes. If some bytes of a part are removed and others remain, the
+/// function changes this part.
 inline std::span<iovec> without_first(std::span<iovec> parts, std::size_t bytes) {
   while (!parts.empty() && parts[0].iov_len <= bytes) {
     bytes -= parts[0].iov_len;
@@ -75,8 +77,8 @@ class File {
   static File open(const std::string &path, bool writable, bool direct, int folder = -1, const std::string &label = "");
 
   /// Opens another file, which must be on the same file system as this file. The new file has the same access
-  /// (writable, direct) and the same alignments as this file. So direct transfers are not tested again. The arguments
-  /// have the same meaning as in open(). Throws StorageError.
+  /// (writable, direct) and the same alignments as this file. So the function does not test again whether direct
+  /// transfers work. The arguments have the same meaning as in open(). Throws StorageError.
   File open_like(const std::string &path, int folder, const std::string &label) const;
 
   /// Creates or replaces a file of `size` bytes, allocates storage for all bytes, and closes the file. Throws
@@ -95,12 +97,12 @@ class File {
   /// allocated. Throws StorageError.
   static File unnamed(const std::string &folder, std::uint64_t size);
 
-  /// Restricts this file to the `size` bytes from byte `begin` on. Offsets then count from `begin`, and no other bytes
-  /// can be read or written.
+  /// Restricts this file to the `size` bytes from byte `begin` on. After this call, offsets count from `begin`, and
+  /// bytes outside the part cannot be read or written.
   void narrow(std::uint64_t begin, std::uint64_t size);
 
-  /// These functions return the path or the label of this file. If this file is restricted to a part, path() also
-  /// contains the offset of the part.
+  /// path() and whole_path() return the path or the label of this file. If this file is restricted to a part, path()
+  /// also contains the offset of the part.
   const std::string &path() const { return path_; }
   const std::string &whole_path() const { return whole_path_; }
 
@@ -112,15 +114,15 @@ class File {
   bool is_part() const { return part_size_ > 0; }
   std::uint64_t begin() const { return begin_; }  ///< the byte of the whole file at which this part begins
 
-  /// Returns true if a transfer stays inside the part to which this file is restricted. A file without this restriction
-  /// can grow, so the function returns true for each of its transfers.
+  /// Returns true if a transfer stays inside the part to which this file is restricted. A file that is not restricted
+  /// to a part can grow, so the function returns true for each transfer of such a file.
   bool holds(std::uint64_t offset, std::size_t length) const;
 
   bool writable() const { return writable_; }
   bool direct() const { return direct_.get() >= 0; }
   /// alignment() returns the alignment, in bytes, that the offset and the length of a direct transfer need.
-  /// memory_alignment() returns the alignment that the memory address needs. The alignment of the memory can be smaller
-  /// than the alignment of the offset. Both functions return 1 if the file is not direct.
+  /// memory_alignment() returns the alignment that the memory address needs. The result of memory_alignment() can be
+  /// smaller than the result of alignment(). Both functions return 1 if the file is not direct.
   std::size_t alignment() const { return direct() ? alignment_ : 1; }
   std::size_t memory_alignment() const { return direct() ? memory_alignment_ : 1; }
 
@@ -130,9 +132,10 @@ class File {
   /// Allocates storage for the first `size` bytes of the file. Throws StorageError.
   void allocate(std::uint64_t size) const;
 
-  /// These functions transfer `length` bytes, and return when all bytes are transferred. If the file is direct and the
-  /// memory is aligned, whole pages bypass the page cache. The bytes before and after these pages go through the page
-  /// cache. The functions throw StorageError. If the file ends too early, the errno in StorageError is 0.
+  /// read() and write() transfer `length` bytes, and return when all bytes are transferred. If the file is direct and
+  /// the memory is aligned, whole pages bypass the page cache. The bytes before and after the whole pages go through
+  /// the page cache. The functions throw StorageError. If the file has fewer bytes than a read needs, the errno in
+  /// StorageError is 0.
   void read(std::uint64_t offset, std::byte *data, std::size_t length) const;
   void write(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 
@@ -169,8 +172,8 @@ File open_without_links(const std::string &path, bool writable, bool direct);
 /// path. Throws StorageError.
 Descriptor open_beneath(int folder, const std::string &path, int flags, const std::string &label);
 
-// These functions are the two ways to open a file beneath a folder. Both functions return a descriptor, or -1 and an
-// errno. The errno is ELOOP for a link, and EXDEV for a path that leads out of the folder.
+// There are two ways to open a file beneath a folder. open_at_once() and open_by_components() return a descriptor, or
+// -1 and an errno. The errno is ELOOP for a link, and EXDEV for a path that leads out of the folder.
 int open_at_once(int folder, const std::string &path, int flags);
 int open_by_components(int folder, const std::string &path, int flags);
 
@@ -180,17 +183,17 @@ std::string folder_of(const std::string &path);
 std::string name_in_folder(const std::string &path);
 
 // --- folders ---------------------------------------------------------------------------------------------------------
-// Classes for open folders and their files. These classes are for data that must survive a power cut. Files::system()
-// is the file system of this machine. Tests replace this file system by a model of storage. The model loses unflushed
-// bytes, and can kill a process at any point.
+// Classes for open folders and their files. Programs use these classes for data that must survive a power cut.
+// Files::system() is the file system of this machine. Tests replace the file system of the machine by a model of
+// storage. At a simulated power cut, the model loses unflushed bytes. The model can also kill a process at any point.
 //
 //     Files ──► open Folder ──► OpenFile          a name is the plain name of a file in the folder, never a path
 //
 // The content of a folder is not trusted. A Folder opens only regular files, and refuses links, pipes and devices.
-// create() never replaces a file. If another process moves the folder after it was opened, files are still removed and
-// renamed in the opened folder.
+// create() never replaces a file. If another process moves a folder that is already open, the functions still remove
+// and rename files in the opened folder.
 
-/// An open file in a folder. The functions work like the functions of File, and throw StorageError.
+/// An open file in a folder. The functions of this class work like the functions of class File, and throw StorageError.
 class OpenFile {
  public:
   virtual ~OpenFile() = default;
@@ -210,7 +213,7 @@ class FolderLock {
   virtual ~FolderLock() = default;
 };
 
-/// Says when the blocks of a new file are allocated.
+/// Says when the file system allocates the blocks of a new file.
 enum class Allocation { at_once, as_written };
 
 /// All functions throw StorageError if the system refuses an operation.
@@ -231,7 +234,7 @@ class Folder {
   /// Makes the names of all created, renamed and removed files durable.
   virtual void flush() = 0;
   /// Locks the file `name`. Creates the file if it is missing. The file is never removed. Returns null if another
-  /// process still holds the lock after `seconds`.
+  /// process still holds the lock after `seconds` seconds.
   virtual std::unique_ptr<FolderLock> hold(const std::string &name, double seconds) = 0;
 };
 

@@ -1,6 +1,6 @@
 // libaio is the older asynchronous I/O of Linux. Many containers forbid io_uring, and most of these containers allow
-// libaio. Transfers are asynchronous only with O_DIRECT. If a transfer uses the page cache, io_submit waits for the
-// transfer. Such a transfer is correct, but slow.
+// libaio. Transfers are asynchronous only with O_DIRECT. If a transfer uses the page cache, io_submit waits until the
+// transfer is complete. A transfer through the page cache is correct, but slow.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_LIBAIO
@@ -79,8 +79,8 @@ class LibaioStore final : public Store {
     waiting_.push_back(block);
   }
 
-  // Passes control blocks (iocb) to the Linux kernel. The kernel stops at the first block that it refuses. It returns
-  // the reason only if this block was the first block of the call.
+  // Passes control blocks (iocb) to the Linux kernel. The kernel stops at the first control block that it refuses. The
+  // kernel returns the reason only if the refused block was the first block of the call.
   void push() {
     std::size_t next = 0;
     while (next < waiting_.size()) {

@@ -25,7 +25,8 @@ constexpr std::size_t piece_bytes = std::size_t{256} << 10;
 
 using Sum = std::array<std::byte, 4>;
 
-// The parts of a batch that are not transferred yet. Each message has two parts, its bytes and its checksum.
+// The parts of a batch of messages that are not transferred yet. Each message has two parts, its bytes and its
+// checksum.
 class Parts {
  public:
   Parts(Link::Messages messages, std::array<Sum, Link::max_batch> &sums) : count_(2 * messages.size()) {
@@ -60,9 +61,9 @@ Sum to_bytes(std::uint32_t crc) {
 }
 
 // The size of the send buffer that a Unix socket gets. TCP adapts the size of a socket's buffer to the connection, but
-// a Unix socket would keep a small buffer. With a small buffer, sender and receiver must wake each other many times for
-// each slab. Each wake-up can take milliseconds while other threads compute on all processors. The system may limit the
-// size of the buffer.
+// a Unix socket keeps its small default buffer. With a small buffer, sender and receiver must wake each other many
+// times for each slab. Each wake-up can take milliseconds while other threads compute on all processors. Some systems
+// limit the buffer to a smaller size.
 constexpr int local_buffer_bytes = 2 << 20;
 
 bool is_connected_stream(int descriptor) {
@@ -79,8 +80,8 @@ bool is_connected_stream(int descriptor) {
 Link::Link(int descriptor, const std::string &name) : name_(name), socket_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {
   if (!is_connected_stream(socket_.get()))
     throw InputError("descriptor ", descriptor, " is no connected stream socket, so it is no link to ", name);
-  // With this option, the last bytes of a message are sent immediately. Only sockets of TCP have the option, so a
-  // failure is ignored.
+  // With the option TCP_NODELAY, the last bytes of a message are sent immediately. Only TCP sockets have this option,
+  // so a failure of setsockopt() is ignored.
   const int yes = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   int domain = 0;
@@ -175,7 +176,7 @@ void Link::receive_all(std::span<std::byte> bytes) const {
   }
 }
 
-// Sends some bytes, at least one, and returns their number.
+// Sends at least one byte and returns the number of bytes sent.
 std::size_t Link::send_some(const msghdr &parts, int flags) const {
   for (;;) {
     if (cancelled_) fail(0);
@@ -188,7 +189,7 @@ std::size_t Link::send_some(const msghdr &parts, int flags) const {
   }
 }
 
-// Receives some bytes, at least one, and returns their number.
+// Receives at least one byte and returns the number of bytes received.
 std::size_t Link::receive_some(msghdr &parts, int flags) const {
   for (;;) {
     if (cancelled_) fail(0);
@@ -207,17 +208,18 @@ void Link::check(bool is_right) const {
   if (!is_right) throw CorruptionError("a message from ", name_, " is damaged: checksum mismatch");
 }
 
-// Waits until the socket has room for more bytes. A neighbour can cancel the link without ending its own process. Then
-// a TCP connection stays open, and the socket may never get room. So this function also waits for the end of the
-// neighbour's stream (POLLRDHUP), and then fails. The end of the stream always means an error: a neighbour without an
-// error closes the connection only after it has received all bytes.
+// Waits until the socket has room for more bytes. A neighbour can cancel the link while the neighbour's process
+// continues. After such a cancel, a TCP connection stays open, and it is possible that the socket never gets room. So
+// this function also watches for the end of the neighbour's stream (POLLRDHUP), and fails at the end of the stream. The
+// end of the stream always means an error: a neighbour without an error closes the connection only after it has
+// received all bytes.
 void Link::wait_for_room() const {
   pollfd one{socket_.get(), POLLOUT | POLLRDHUP, 0};
   poll(&one, 1, -1);
   if ((one.revents & POLLRDHUP) != 0 && (one.revents & POLLOUT) == 0) fail(0);
 }
 
-// Throws the exception for an errno. The value 0 means that the neighbour has closed the connection.
+// Throws the exception for an errno. `error` is the errno, or 0 if the neighbour has closed the connection.
 void Link::fail(int error) const {
   if (cancelled_) throw Cancelled("the connection to " + name_ + " was cancelled");
   const bool is_plain = error == 0 || error == EPIPE || error == ECONNRESET;

@@ -60,7 +60,8 @@ void Mapping::place(std::size_t at, const File &file, std::uint64_t offset, std:
       throw StorageError("map", file.path(), offset, length, errno);
     return;
   }
-  // Systems with pages of 64 KiB cannot map this place of the file, so the bytes are copied.
+  // Systems with pages of 64 KiB cannot map the bytes at `offset`, because no page of the file begins there. So the
+  // bytes are copied.
   constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
   if (mmap(data() + at, length, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
     throw StorageError("map", "memory", 0, length, errno);
@@ -95,8 +96,9 @@ namespace {
 
 constexpr std::uintptr_t line_bytes = 64;  // the size of a cache line on x86-64
 
-// The functions for all instructions have this same body. A macro defines the body, because each instruction needs its
-// own compiled copy. The intrinsics take a pointer to non-const memory, but do not change the memory.
+// The functions for all instructions have the same body. The macro OUTCROP_WRITE_BACK_BY defines this body, because
+// each instruction needs its own compiled copy. The intrinsics take a pointer to non-const memory, but do not change
+// the memory.
 #define OUTCROP_WRITE_BACK_BY(INSTRUCTION)                                                               \
   const auto begin = reinterpret_cast<std::uintptr_t>(data);                                             \
   for (std::uintptr_t line = begin / line_bytes * line_bytes; line < begin + length; line += line_bytes) \

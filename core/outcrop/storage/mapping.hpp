@@ -31,9 +31,9 @@ class Mapping {
   static Mapping reserve(std::size_t size);
 
   /// Maps a part of the file for reading. The part has `length` bytes, begins at byte `offset` of the file, and is
-  /// mapped to byte `at` of this mapping. `length` and `at` must be multiples of the page size. There is one exception:
-  /// if the bytes end at the end of the file, `length` can be any number. If no page of the file begins at `offset`,
-  /// the bytes are copied into memory. Throws StorageError.
+  /// mapped to byte `at` of this mapping. `length` and `at` must be multiples of the page size. If the part ends at the
+  /// end of the file, `length` need not be a multiple of the page size. If no page of the file begins at `offset`, the
+  /// bytes are copied into memory. Throws StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
   std::byte *data() const { return data_.get(); }
@@ -55,18 +55,19 @@ class Mapping {
 void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads);
 
 /// An instruction that writes cache lines back, chosen at run time. The best instruction is clwb, because it keeps the
-/// line in the cache. The other instructions remove the line from the cache.
+/// line in the cache. All other instructions remove the line from the cache.
 struct WriteBackVariant {
   const char *name;
   void (*write_back)(const std::byte *data, std::size_t length);
 };
 
-/// Returns the instructions that this processor has, best first. The result is empty if the processor has none.
+/// Returns the instructions of this processor that write cache lines back. The best instruction comes first. If the
+/// processor has no such instruction, the result is empty.
 std::span<const WriteBackVariant> write_back_variants();
 
 inline bool can_write_back() { return !write_back_variants().empty(); }
 
-/// This thread has started to write cache lines back. Waits until all of these lines have arrived in memory.
+/// Waits until all cache lines that this thread has started to write back have arrived in memory.
 void write_back_fence();
 
 }  // namespace outcrop

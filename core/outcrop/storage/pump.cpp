@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t max_parts = 64;  // maximum number of parts of the memory of a chunk
 
-// Returns true if two requests of one row each use the same memory.
+// Returns true if the memory of two requests overlaps. Each of the two requests must have only one row.
 bool overlaps(const Request &a, const Request &b) { return a.data < b.data + b.length && b.data < a.data + a.length; }
 
 }  // namespace
@@ -24,7 +24,8 @@ Pump::Pump(Store &store, const PumpOptions &options)
       queues_{TicketQueue(requests_.size()), TicketQueue(requests_.size())} {
   assert(options.chunk_bytes > 0);
   const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.chunk_bytes, 1);
-  // A small request makes a small chunk. So more than `in_flight_bytes` / `chunk_bytes` chunks can be in flight.
+  // A small request makes a small chunk. So the number of chunks in flight can be larger than `in_flight_bytes` /
+  // `chunk_bytes`.
   chunks_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
   parts_.resize(max_parts * chunks_.size());
   free_chunks_.reserve(chunks_.size());
@@ -46,7 +47,7 @@ Pump::~Pump() {
 
 Ticket Pump::submit(const Request &request) {
   std::unique_lock lock(mutex_);
-  // This wait always ends, because a request never waits for a later request.
+  // The wait for a free entry always ends, because a request never waits for a later request.
   finished_.wait(lock, [&] {
     const Ticket next = last_ + 1;
     return stopped() || next <= requests_.size() || complete(next - requests_.size());
@@ -120,7 +121,7 @@ bool Pump::startable() const {
   });
 }
 
-// Takes the next chunk from the first request of a queue. Returns false if this request cannot start yet.
+// Takes the next chunk from the first request of a queue. Returns false if the first request cannot start yet.
 bool Pump::gather_from(TicketQueue &queue) {
   if (queue.count() == 0) return false;
   const Ticket ticket = queue.front();
@@ -128,8 +129,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   if (!complete(next.request.after)) return false;
   const Request &request = next.request;
   const std::size_t row = next.issued / request.length, done = next.issued % request.length;
-  // A remainder of at most half a chunk is added to the chunk before it. The reason is that records are often a few KiB
-  // longer than a power of two.
+  // If at most half a chunk of a request remains, the remainder is added to the chunk before it. The reason is that
+  // records are often a few KiB longer than a power of two.
   const std::size_t rest = request.length - done;
   const std::size_t length = rest <= options_.chunk_bytes + options_.chunk_bytes / 2 ? rest : options_.chunk_bytes;
   if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;
@@ -149,9 +150,9 @@ bool Pump::gather_from(TicketQueue &queue) {
   return true;
 }
 
-// Adds the following requests of the queue to a chunk that is a whole request. Adds only requests that can start now. A
-// request can also join the chunk of the request for which it waits, if the two use different memory. For example, the
-// end of a plane's record waits for the rest of the record.
+// Adds the following requests of the queue to a chunk that is a whole request. Adds only requests that can start now.
+// If a request waits only for a request in the chunk, and the two requests use different memory, the waiting request
+// can also join the chunk. For example, the end of a plane's record waits for the rest of the record.
 void Pump::join(TicketQueue &queue, Chunk &chunk) {
   Transfer &whole = chunk.transfer;
   for (Ticket last = chunk.ticket; queue.count() > 0; queue.pop()) {
@@ -179,9 +180,10 @@ bool Pump::uses_memory_of(const Chunk &chunk, const Request &request) const {
   return false;
 }
 
-// Adds the memory of a request to a transfer. If this memory does not follow the memory of the transfer, the transfer
-// gets another part. Returns false if there is no place for another part. Also returns false if only one of the two
-// could be transferred directly, because a transfer with such parts would go through the page cache as a whole.
+// Adds the memory of a request to a transfer. If the memory of the request does not directly follow the memory of the
+// transfer, the transfer gets another part. Returns false if there is no place for another part. Also returns false if
+// only the transfer or only the request could bypass the page cache. The joined transfer would go through the page
+// cache as a whole.
 bool Pump::add_memory(Transfer &whole, const Request &request) {
   const std::span places(&parts_[whole.tag * max_parts], max_parts);
   std::size_t count = whole.parts.size();
@@ -259,7 +261,8 @@ void Pump::settle(const Completion &completion) {
   retries_.push_back(number);
 }
 
-// Subtracts the transferred bytes of a chunk from the remaining bytes of its requests, in the order of the requests.
+// Counts the transferred bytes of a chunk as done: subtracts them from the remaining bytes of the chunk's requests, in
+// the order of these requests.
 void Pump::credit(Chunk &chunk, std::size_t moved) {
   while (moved > 0) {
     QueuedRequest &whole = queued(chunk.ticket);

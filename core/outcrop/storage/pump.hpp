@@ -4,17 +4,17 @@
 //             ◄──wait───                     └─► writes, in order ──┴─► at most 32 MiB in flight ──► Store
 //
 // Long requests are divided into chunks. The pump joins short requests if they are neighbours in the queue and in the
-// file. Their memory can be at different places. Fewer system calls take less time.
+// file. The memory of joined requests can be at different places. Fewer system calls take less time.
 //
-// A request can name an earlier request. Then it starts only after this earlier request is complete. For example, a
+// A request can name an earlier request. Such a request starts only after the named request is complete. For example, a
 // read into a slot starts after the write from that slot. A read that waits does not delay writes, and a write that
 // waits does not delay reads. If a read and a write can both start, chunks of reads and chunks of writes alternate. The
 // pump transfers the remaining bytes after a short transfer, and repeats a transfer after EAGAIN or EINTR. After the
 // first failure, the pump starts no new transfer, waits for the transfers in flight, and reports the error to every
 // thread that waits. The pump allocates no memory after its construction.
 //
-// Request number t is in entry t mod capacity. An entry is reused only after its previous request, number t - capacity,
-// is complete.
+// Request number t is in entry t mod capacity. Request t reuses an entry only after the previous request in this entry,
+// number t - capacity, is complete.
 #pragma once
 
 #include <array>

@@ -88,7 +88,7 @@ void Store::move(Transfer whole) {
 // --- backends -------------------------------------------------------------------------------------------------------
 
 // uring.cpp and libaio.cpp each define one of these functions. threads.cpp defines the other three. All five functions
-// throw StorageError if the system refuses to set up the backend.
+// that make a store throw StorageError if the system refuses to set up the backend.
 using MakeStore = std::unique_ptr<Store>(std::vector<File> files, std::size_t depth);
 MakeStore make_uring_store, make_libaio_store, make_thread_store, make_mmap_store, make_memory_store;
 
@@ -124,9 +124,9 @@ constexpr std::array backends{
     Backend{"memory", make_memory_store, false, false, false},  //
 };
 
-// Returns the reason why a backend does not work here. The result is empty if the backend works. The function makes a
-// test transfer, because some sandboxes allow the set-up of a backend but forbid its transfers. The test store has the
-// usual depth, because systems limit the memory of deep queues.
+// Returns the reason why a backend does not work on this system. The result is empty if the backend works. The function
+// makes a test transfer, because some sandboxes allow a program to set up a backend but forbid its transfers. The test
+// store has the usual depth, because systems limit the memory of deep queues.
 std::string reason_against(const Backend &backend) {
   constexpr std::size_t length = 4096;
   try {
@@ -153,8 +153,9 @@ std::uint64_t size_of(const FileSpec &spec) {
   }
 }
 
-// Allows this process to open more files, up to the hard limit of the system. Usually, the soft limit is only 1024,
-// because select() cannot use more. A file has up to two descriptors, and other stores can be open at the same time.
+// Allows this process to open more files, up to the hard limit of the system. Usually, the soft limit is only 1024
+// descriptors, because select() cannot use higher numbers. A file has up to two descriptors, and other stores can be
+// open at the same time.
 void allow_files(std::size_t count) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || 8 * count <= limit.rlim_cur) return;

@@ -3,9 +3,9 @@
 //     submit(transfers) ──► at most depth() in flight ──► reap(completions)
 //
 // submit() and reap() of a store never throw. A failure is reported as the result of a completion. So the caller always
-// knows which memory the system can still use. Transfers complete in any order. A transfer can be short. Like pread(),
-// it then moves fewer bytes than requested. Only one thread may use a store at a time. A second thread may take over
-// the store if no transfer is in flight.
+// knows which memory the system can still use. Transfers complete in any order. A transfer can be short: it moves fewer
+// bytes than requested, as pread() can do. Only one thread may use a store at a time. A second thread may take over the
+// store if no transfer is in flight.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@
 
 namespace outcrop {
 
-/// Describes a file that a store opens. If `size` is not 0, only the `size` bytes from byte `begin` on are used. The
-/// file must exist and have its final size.
+/// Describes a file that a store opens. If `size` is not 0, the store uses only `size` bytes of the file, from byte
+/// `begin` on. The file must exist and have its final size.
 struct FileSpec {
   std::string path;
   bool writable = false;
@@ -37,10 +37,10 @@ struct FileSpec {
 };
 
 /// A transfer of `length` bytes between memory at `data` and file number `file` at `offset`. The completion of the
-/// transfer has the same `tag`.
+/// transfer has the same `tag` as the transfer.
 ///
 /// If `parts` is not empty, the memory consists of these parts, and `data` is the beginning of the first part. The
-/// parts have `length` bytes together. They must stay valid until the transfer is complete.
+/// parts have `length` bytes together. The list of parts must stay valid until the transfer is complete.
 struct Transfer {
   bool write = false;
   std::uint32_t file = 0;
@@ -64,7 +64,7 @@ inline void copy(const Transfer &transfer, std::byte *place, std::size_t length)
 
 /// The end of a transfer. `result` is the number of bytes transferred, or -errno. After a short transfer, the caller
 /// submits the remaining bytes. After EAGAIN and EINTR, the caller repeats the transfer. A store can return EAGAIN for
-/// a transfer that has not begun. A result of 0 means the end of the file, which is a failure.
+/// a transfer that has not begun. A result of 0 means that the file ends before the transfer, which is a failure.
 struct Completion {
   std::uint64_t tag = 0;
   std::int64_t result = 0;
@@ -103,27 +103,28 @@ class Store {
 
   bool direct() const;  ///< true if aligned transfers of every file bypass the page cache
 
-  /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
+  /// Returns the alignment, in bytes, that O_DIRECT requires for the offset, the length and the address. Returns 1 if
+  /// no file is direct.
   std::size_t alignment() const;
-  /// Returns the alignment, in bytes, of the address for O_DIRECT. The result can be smaller than the result of
-  /// alignment(). Returns 1 if no file is direct.
+  /// Returns the alignment, in bytes, that O_DIRECT requires for the address. This alignment can be smaller than the
+  /// result of alignment(). Returns 1 if no file is direct.
   std::size_t memory_alignment() const;
 
-  /// Returns an empty text if the store uses the preferred backend and the preferred mode. Otherwise returns the reason
+  /// Returns an empty text if the store uses the preferred backend and the preferred mode. If not, returns the reason
   /// why the store uses another backend or mode.
   const std::string &note() const { return note_; }
   void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
 
-  /// These functions transfer `length` bytes, and return when all bytes are transferred. Any thread may call these
-  /// functions, but not while a pump uses the store. The functions throw StorageError.
+  /// read() and write() transfer `length` bytes, and return when all bytes are transferred. Any thread may call read()
+  /// and write(), but not while a pump uses the store. The functions throw StorageError.
   void read(std::uint32_t file, std::uint64_t offset, std::byte *data, std::size_t length);
   void write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length);
 
  protected:
   /// The descriptor and the offset for the system call of a transfer. A transfer is impossible in three cases: the
   /// store has no file with this number, the file is read-only and the transfer is a write, or the transfer goes beyond
-  /// the part of the file that the store uses. In these cases, the descriptor is -1, and the system call fails with
-  /// EBADF.
+  /// the part of the file that the store uses. If the transfer is impossible, the descriptor is -1, and the system call
+  /// fails with EBADF.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;
@@ -162,8 +163,8 @@ class BoundedQueue {
 
 // --- opening --------------------------------------------------------------------------------------------------------
 
-/// Deliberate faults for tests. The same seed gives the same faults. A rate is the probability of a fault in a
-/// transfer.
+/// Deliberate faults for tests. Two stores with the same seed have the same faults. A rate is the probability of a
+/// fault in a transfer.
 struct Faults {
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
@@ -188,19 +189,21 @@ struct StoreOptions {
   Faults faults;
 };
 
-/// Says whether a backend works on this machine. `reason` says why the backend does not work here, and is empty if it
-/// works.
+/// Says whether a backend works on this machine. If the backend does not work, `reason` says why. If the backend works,
+/// `reason` is empty.
 struct Probe {
   std::string name;
   std::string reason;
 };
 
-/// Tries each backend with a transfer of a few bytes. The result for the backend that "auto" prefers comes first.
+/// Tries each backend with a transfer of a few bytes. Returns one result for each backend. The first result is for the
+/// backend that "auto" prefers.
 std::vector<Probe> probe_backends();
 
-/// Opens the files with the backend of this name. The name "auto" chooses the first backend that works. note() of the
-/// new store names the backends that do not work. note() also names a file for which the system refuses O_DIRECT.
-/// Throws InputError for a backend that is unknown or does not work, and StorageError for a file that cannot be opened.
+/// Opens the files with the backend that `backend` names. The name "auto" chooses the first backend that works. note()
+/// of the new store names the backends that do not work. note() also names a file for which the system refuses
+/// O_DIRECT. Throws InputError for a backend that is unknown or does not work, and StorageError for a file that cannot
+/// be opened.
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
 

@@ -1,11 +1,10 @@
-// io_uring passes transfers to the Linux kernel in batches, through a ring. A ring may be used only by the thread that
-// created it. The cheaper modes SINGLE_ISSUER and DEFER_TASKRUN have this restriction. But the thread that uses a store
-// can differ from the thread that opened the store. So the store creates a new ring when another thread begins to use
-// the store.
+// io_uring passes transfers to the Linux kernel in batches, through a ring. In the cheaper modes SINGLE_ISSUER and
+// DEFER_TASKRUN, a ring may be used only by the thread that created it. But the thread that uses a store can differ
+// from the thread that opened the store. So the store creates a new ring when another thread begins to use the store.
 //
 // If the kernel cannot perform a transfer immediately, it passes the transfer to a worker thread. One version of Linux
-// did not start the worker thread of a new ring, so the first transfer was never completed. So a new ring first makes a
-// trial transfer by a worker thread.
+// did not start the worker thread of a new ring, so the first transfer was never completed. For this reason, a new ring
+// first makes a trial transfer by a worker thread.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
@@ -24,8 +23,8 @@
 namespace outcrop {
 namespace {
 
-// The maximum number of bytes of a transfer. The store transfers only this number of bytes of a longer transfer. Then
-// the caller submits the remaining bytes.
+// The maximum number of bytes of a transfer. If a transfer has more bytes, the store transfers only
+// `max_transfer_bytes` bytes, and the caller then submits the remaining bytes.
 constexpr std::size_t max_transfer_bytes = std::size_t{1} << 30;
 
 // Returns a number for the calling thread. No other thread of the process ever gets the same number. The thread numbers
@@ -44,12 +43,12 @@ struct CloseRing {
 };
 using Ring = std::unique_ptr<io_uring, CloseRing>;
 
-// The time in which a new ring must complete the trial.
+// The maximum time that a new ring may take for its trial transfer.
 constexpr std::chrono::seconds trial_limit{5};
 
 // Makes a trial transfer with a new ring. Returns 0 or an errno. The errno is ETIMEDOUT if the transfer is not
-// completed in time. The kernel can still perform the transfer later, even after the ring is closed. A late transfer is
-// harmless, because a write changes no memory, and the file stays open.
+// completed in time. The kernel can still perform the transfer later, even after the ring is closed. A late trial
+// transfer is harmless, because a write changes no memory, and the file of the trial stays open.
 int try_ring(io_uring &ring) {
   static constexpr std::array<std::byte, 1> bytes{};
   static const File file = File::anonymous("trial", bytes.size());
@@ -179,9 +178,9 @@ class UringStore final : public Store {
       }
       const bool later = result == 0 || result == -EAGAIN || result == -EBUSY;
       if (later && in_kernel_ > 0) return;
-      // Either the kernel refuses the entries permanently, or it has no room for them and no transfer in flight will
-      // make room. The transfers of the entries have not begun, but the ring still contains the entries. So this ring
-      // must not be used any more.
+      // Either the kernel refuses the entries permanently, or it has no room for the entries and no transfer in flight
+      // will make room. The transfers of the refused entries have not begun, but the ring still contains these entries.
+      // So the store must not use this ring any more.
       for (const std::uint64_t tag : waiting_) refused_.push_back({tag, later ? -EAGAIN : result});
       waiting_.clear();
       owner_ = no_thread;

@@ -101,8 +101,8 @@ StateLayout::StateLayout(std::vector<StateField> fields, std::string dtype)
   }
 }
 
-// The inner chunks of a shard are planes. The index has the pair (offset, length) of each plane, then the CRC32C of all
-// pairs. The index has the same format as the index of a snapshot (src/outcrop/run/disk/layout.py).
+// The inner chunks of a shard are planes. The index of a shard first has a pair (offset, length) for each plane, then
+// the CRC32C of all pairs. The index has the same format as the index of a snapshot (src/outcrop/run/disk/layout.py).
 std::string StateLayout::index(std::size_t field) const {
   const std::vector<std::uint64_t> &shape = fields_[field].shape;
   std::string index;
@@ -127,8 +127,8 @@ std::string StateLayout::file_name(std::size_t field, std::uint64_t state) const
   return name;
 }
 
-// Names the axes z, y and x. Readers such as xarray need one size for each name. So if the shapes of fields differ, the
-// name of an axis contains the name of the field.
+// Names the axes z, y and x. Programs such as xarray require that all axes with the same name have the same size. So if
+// the shapes of fields differ, the name of an axis contains the name of the field.
 std::vector<std::string> StateLayout::axes(std::size_t field) const {
   constexpr std::array<const char *, 3> usual{"z", "y", "x"};
   const std::size_t count = fields_[field].shape.size();
@@ -180,7 +180,8 @@ std::string with_sum(const std::string &text) {
   return text_from(text, "crc32c ", hex(crc32c(std::as_bytes(std::span(text)))), "\n");
 }
 
-// The part of a text that has not been read yet. If the text is invalid, every function throws a text with the reason.
+// The part of a text that has not been read yet. If the text is invalid, the functions of this class throw a string
+// that contains the reason.
 class Unread {
  public:
   explicit Unread(std::string_view text) : text_(text) {}

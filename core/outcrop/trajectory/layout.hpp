@@ -4,14 +4,14 @@
 //     buffer:  | u, padding to pages | p, padding to pages |          one buffer holds one state
 //     u/c.K.0.0.0:  | cells of u in state K, in C order | index |     one file for each state and field
 //
-// A file has the same content as a snapshot of a run. If the field has three or more axes, the file is a shard of Zarr
-// v3. Its inner chunks are the planes of the first axis, and the index follows the cells. For a field with fewer axes,
-// the file is a plain chunk. The folder of a field contains a Zarr array with the shape (time, *shape). The names of
-// the files contain dots. If the names contained "/" instead of dots, each state would need new folders, and each new
-// folder would have to be flushed.
+// The file of a field has the same format as a snapshot of a run. If the field has three or more axes, the file is a
+// shard of Zarr v3. The inner chunks of the shard are the planes along the first axis, and the index follows the cells.
+// If the field has fewer axes, the file is a plain chunk. The folder of a field contains a Zarr array with the shape
+// (time, *shape). The names of the files contain dots. If the names contained "/" instead of dots, each state would
+// need new folders, and each new folder would have to be flushed.
 //
 // The manifest is a text file. A commit replaces the manifest by a rename. So a reader always finds a complete
-// manifest, either from the last commit or from the commit before.
+// manifest: the manifest of the last commit, or the manifest of the commit before the last commit.
 //
 //     outcrop trajectory 1
 //     identity 5c0f...            a random name; the MEMBER files of further directories have the same name
@@ -55,16 +55,16 @@ class StateLayout {
   std::size_t buffer_bytes() const { return buffer_bytes_; }
   /// the number of bytes of a state's files, rounded up to blocks of a file system
   std::uint64_t stored_bytes() const { return stored_bytes_; }
-  /// Returns the index that follows the cells in the file. The index is made by each call, and not when a manifest is
-  /// read, because a short manifest can describe fields with long indices.
+  /// Returns the index that follows the cells in the file. Each call makes the index anew. An index is not made when a
+  /// manifest is read, because a short manifest can describe fields with long indices.
   std::string index(std::size_t field) const;
   std::uint64_t file_bytes(std::size_t field) const;
 
   /// Returns the name of the file of a field in a state, relative to the directory.
   std::string file_name(std::size_t field, std::uint64_t state) const;
 
-  /// These functions return the content of zarr.json for the array of a field and for the group. The array has `states`
-  /// states.
+  /// array_metadata() returns the content of zarr.json for the array of a field. group_metadata() returns the content
+  /// of zarr.json for the group. The array has `states` states.
   std::string array_metadata(std::size_t field, std::uint64_t states) const;
   std::string group_metadata(std::uint64_t states) const;
 
@@ -94,13 +94,14 @@ struct TrajectoryManifest {
 
   std::uint64_t committed() const { return sums.size() / fields.size(); }
 
-  /// Returns true if states in memory also have files. A commit writes these states to their files.
+  /// Returns true if the states in memory also have files. If they have files, a commit writes the states in memory to
+  /// these files.
   bool all_have_files() const;
 
   std::string to_text() const;
 
   /// Reads a manifest. Messages contain `label`, the path of the file. Throws CorruptionError if the text is damaged or
-  /// was not written by Outcrop, and InputError if it has another format.
+  /// was not written by Outcrop. Throws InputError if the manifest has another format.
   static TrajectoryManifest parse(const std::string &text, const std::string &label);
 };
 

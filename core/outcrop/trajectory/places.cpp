@@ -65,8 +65,8 @@ void write(const File &file, const std::string &content, std::uint64_t offset) {
   file.write(offset, reinterpret_cast<const std::byte *>(content.data()), content.size());
 }
 
-// Replaces a file. A reader sees either the old or the new content. If `durable` is true, this is also true for a
-// reader after a power cut.
+// Replaces a file. A reader sees either the old content or the new content. If `durable` is true, a reader also sees
+// one of these two contents after a power cut.
 void replace_file(const OpenFolder &folder, const std::string &name, const std::string &content, bool durable) {
   const int handle = folder.handle.get();
   const std::string beside = name + ".tmp";
@@ -131,7 +131,7 @@ bool has_only(const OpenFolder &folder, const std::string &name) {
   return !error && has(folder, name.c_str()) && std::distance(begin(names), end(names)) == 1;
 }
 
-// Removes a file, and the temporary file of a replacement that did not finish.
+// Removes a file. Also removes the temporary file that remains if a process was killed while it replaced the file.
 void discard(int folder, const std::string &name) {
   unlinkat(folder, name.c_str(), 0);
   unlinkat(folder, (name + ".tmp").c_str(), 0);
@@ -175,7 +175,8 @@ struct Room {
   std::uint64_t states = 0;
 };
 
-// Returns the maximum number of bytes that an old and a new manifest need together. `bytes` is the present size.
+// Returns the maximum number of bytes that an old and a new manifest need together. `bytes` is the size of the present
+// manifest.
 std::uint64_t two_manifests(const TrajectoryManifest &manifest, std::uint64_t bytes) {
   constexpr std::uint64_t bytes_per_line = 6, bytes_per_sum = 9;
   const std::uint64_t missing = manifest.states - manifest.committed();
@@ -183,8 +184,8 @@ std::uint64_t two_manifests(const TrajectoryManifest &manifest, std::uint64_t by
   return 2 * round_up(std::min(most, max_manifest_bytes), AlignedMemory::page_bytes);
 }
 
-// Returns the number of bytes that commits need in the first directory in addition to the files of states. A commit
-// writes a new manifest and new files for readers of Zarr before it removes the old ones.
+// Returns the number of bytes that commits need in the first directory, without the files of states. A commit writes a
+// new manifest and new metadata files for Zarr before it removes the old manifest and the old metadata files.
 std::uint64_t commit_bytes(const StateLayout &layout, std::uint64_t states,
                            const std::vector<DirectoryLimit> &directories) {
   TrajectoryManifest manifest{std::string(32, '0'), layout.dtype(), layout.fields(), states, states, {}, {}};
@@ -197,7 +198,8 @@ std::uint64_t commit_bytes(const StateLayout &layout, std::uint64_t states,
   return bytes;
 }
 
-// Returns the number of states for which each directory has room. Directories on one file system share its free bytes.
+// Returns the number of states for which each directory has room. Directories on the same file system share the free
+// bytes of this file system.
 std::vector<Room> rooms(const std::vector<DirectoryLimit> &directories, const StateLayout &layout,
                         std::uint64_t states) {
   const std::uint64_t stored_bytes = layout.stored_bytes();
@@ -243,7 +245,8 @@ StateLayout layout_of(const TrajectoryManifest &manifest, const std::string &lab
   }
 }
 
-// Makes a directory with its missing parents. Returns the new directories, the innermost first.
+// Makes a directory and its missing parents. Returns the new directories, in the order from the innermost to the
+// outermost.
 std::vector<std::filesystem::path> make_directory(const std::string &given) {
   std::vector<std::filesystem::path> missing;
   std::error_code error;
@@ -298,8 +301,9 @@ Places Places::create(const StateLayout &layout, std::uint64_t states, std::uint
   return places;
 }
 
-// The first directory gets the manifest under another name before any other file is made. If the process is killed,
-// this file tells the next process which files to remove. The manifest gets its name when all files are complete.
+// Before any other file is made, the first directory gets the manifest under the name `unfinished_name`. If the process
+// is killed, the manifest with this name tells the next process which files to remove. When all files are complete, the
+// manifest gets its usual name.
 void Places::make_files() {
   const OpenFolder &own = folders_[0];
   const std::string text = manifest_.to_text();
@@ -339,9 +343,9 @@ void Places::make_files() {
   flush_names(own);
 }
 
-// A process that makes or removes a trajectory can be killed. Removes the files that this process has left. The content
-// of the directory is not trusted, so files in further directories are removed only if the caller gives these
-// directories, too.
+// Removes the files that remain if a process was killed while it made or removed a trajectory. The content of the
+// directory is not trusted, so files in further directories are removed only if the caller gives these directories,
+// too.
 void Places::remove_unfinished(const std::vector<DirectoryLimit> &directories) {
   OpenFolder own{directories[0].path, Descriptor(::open(directories[0].path.c_str(), folder_flags))};
   if (own.handle.get() < 0 || !has(own, unfinished_name)) return;
@@ -410,8 +414,8 @@ bool Places::has_file(std::uint64_t state) const {
   return state >= manifest_.memory_states || manifest_.all_have_files();
 }
 
-// Returns the index of the directory that has the files of a state. The files of the states that are not in memory are
-// in the first directories, because these files are written first.
+// Returns the index of the directory that has the files of a state. States that are not in memory have their files in
+// the first directories, because their files are written first.
 std::size_t Places::place_of(std::uint64_t state) const {
   const std::uint64_t in_memory = manifest_.memory_states;
   std::uint64_t slot = state >= in_memory ? state - in_memory : manifest_.states - in_memory + state;
@@ -455,8 +459,9 @@ void Places::commit(std::vector<std::uint32_t> sums) {
   show_states();
 }
 
-// Allocates the bytes that the next commits need for their manifests, so that they succeed on a full disk. The file has
-// the name of the temporary file of the next commit, which therefore removes it. The present manifest has `bytes` bytes.
+// Allocates a file with the bytes that the manifests of the next commits need, so that these commits succeed on a full
+// disk. The allocated file has the name of the temporary file that the next commit makes. So the next commit removes
+// the allocated file. The present manifest has `bytes` bytes.
 void Places::keep_room(std::uint64_t bytes) {
   if (!manifest_.all_have_files()) return;  // commits are not possible
   const OpenFolder &own = folders_[0];
@@ -466,7 +471,8 @@ void Places::keep_room(std::uint64_t bytes) {
 }
 
 // Writes the number of committed states into the metadata for readers of Zarr. Outcrop itself does not read these
-// files. If they cannot be written, for example because the disk is full, the next commit or open() writes them.
+// files. If the metadata cannot be written, for example because the disk is full, the next commit or the next open()
+// writes the metadata.
 void Places::show_states() {
   const OpenFolder &own = folders_[0];
   const std::uint64_t states = manifest_.committed();
@@ -479,8 +485,9 @@ void Places::show_states() {
   }
 }
 
-// Removes all files. Files and folders that do not exist are ignored. First the manifest loses its name, because the
-// states are not complete any more. It is removed last, so that a later process can remove the files that remain.
+// Removes all files. Files and folders that do not exist are ignored. First the manifest is renamed, because the states
+// are not complete any more. The renamed manifest is removed last, so that a later process can still remove files that
+// remain.
 void Places::remove_files() {
   if (folders_.empty()) return;
   const int own = folders_[0].handle.get();

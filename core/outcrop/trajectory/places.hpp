@@ -13,11 +13,11 @@
 // and its index is written. States in memory get files only if the directories have room for all states.
 //
 // A process that makes or removes files can be killed. So unfinished.txt is made first and removed last. The next
-// create() in the same directories finds in it which files to remove.
+// create() in the same directories reads in unfinished.txt which files it must remove.
 //
 // The content of a directory is not trusted. Files are opened beneath the directory without following links. A further
-// directory is used only if its file member.txt names the trajectory. The links in the first directory serve readers of
-// Zarr; Outcrop itself does not use them.
+// directory is used only if its file member.txt names the trajectory. The links in the first directory are for programs
+// that read Zarr. Outcrop itself does not use these links.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@
 
 namespace outcrop {
 
-/// A directory for the files of a trajectory. `bytes` is the maximum size of all files of states together. The value 0
-/// means all free bytes.
+/// A directory for the files of a trajectory. `bytes` is the maximum size of all files of states together. If `bytes`
+/// is 0, the files may use all free bytes.
 struct DirectoryLimit {
   std::string path;
   std::uint64_t bytes = 0;
@@ -49,10 +49,10 @@ struct OpenFolder {
 
 class Places {
  public:
-  /// Makes an empty trajectory with `memory_bytes` of memory for states. Directories that exist must be empty, or hold
-  /// an unfinished trajectory, whose files are removed. Throws InputError if the directories and the memory have no
-  /// room for `states` states, or if a directory cannot be used. Throws StorageError. After a failure, no new
-  /// file remains.
+  /// Makes an empty trajectory with `memory_bytes` of memory for states. A directory that exists must be empty or
+  /// contain an unfinished trajectory. The files of the unfinished trajectory are removed. Throws InputError if the
+  /// directories and the memory have no room for `states` states, or if a directory cannot be used. Throws
+  /// StorageError. After a failure, no new file remains.
   static Places create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
                        const std::vector<DirectoryLimit> &directories);
 
@@ -73,7 +73,7 @@ class Places {
   void flush(std::uint64_t first, std::uint64_t last);
 
   /// Commits all states of the trajectory. `sums` has their checksums. Throws StorageError. After an error, the last
-  /// commit is still valid. If only the files for readers of Zarr cannot be written, this is not an error.
+  /// commit is still valid. It is not an error if only the metadata files for Zarr cannot be written.
   void commit(std::vector<std::uint32_t> sums);
 
   /// Returns the path of a file, for messages.

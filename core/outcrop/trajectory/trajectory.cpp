@@ -15,9 +15,10 @@ namespace {
 
 constexpr std::size_t page_bytes = AlignedMemory::page_bytes;
 constexpr std::size_t min_piece_bytes = std::size_t{2} << 20, max_pieces = 256;
-// A state is copied in parts of this size. The checksum of a part is computed while the part is in a cache.
+// A state is copied in parts of `copy_bytes` bytes. The checksum of a part is computed while the part is in a cache.
 constexpr std::size_t copy_bytes = std::size_t{128} << 10;
-// Files that are smaller than this size go through the page cache, because direct transfers of few pages are slow.
+// Transfers of files with fewer than `direct_bytes` bytes go through the page cache, because direct transfers of few
+// pages are slow.
 constexpr std::size_t direct_bytes = std::size_t{1} << 20;
 
 std::uint32_t copy_and_sum(std::byte *to, const std::byte *from, std::size_t length) {
@@ -30,8 +31,8 @@ std::uint32_t copy_and_sum(std::byte *to, const std::byte *from, std::size_t len
   return sum;
 }
 
-// Returns the number of threads that copy a state. A small state is copied by one thread, because one thread needs only
-// a few milliseconds.
+// Returns the number of threads that copy a state. Only one thread copies a small state, because the copy takes this
+// thread only a few milliseconds.
 std::uint64_t threads_for(const StateLayout &layout) {
   constexpr std::uint64_t min_bytes = std::uint64_t{8} << 20, max_threads = 4;
   if (layout.state_bytes() < min_bytes) return 1;
@@ -260,8 +261,8 @@ void Trajectory::keep(AlignedMemory memory) {
   has_memory_ = true;
 }
 
-// Allocates the memory for states of a trajectory that was opened. If too little memory is free, all states are written
-// to their files instead.
+// Allocates the memory for states of a trajectory that was opened. If too little memory is free, no memory is
+// allocated, and pushes write all states to their files.
 void Trajectory::take_memory() {
   const bool is_free = memory_states() <= available_bytes() / layout().buffer_bytes();
   const std::uint64_t states = is_free || !is_durable() ? memory_states() : 0;
@@ -269,8 +270,8 @@ void Trajectory::take_memory() {
   keep(AlignedMemory(states * layout().buffer_bytes()));
 }
 
-// A popped state can have had the same number as the new state. Waits until the writes of the popped state are
-// complete, because two writes of one file must not overlap.
+// A state that was popped earlier can have the same number, and so the same files, as the new state. Waits until the
+// writes of the popped state are complete, because two writes to the same file must not overlap.
 void Trajectory::wait_for_writes(std::uint64_t state) {
   for (StateBuffer &buffer : buffers_)
     if (buffer.files == state) wait(buffer);
@@ -289,9 +290,9 @@ Trajectory::StateBuffer *Trajectory::find(std::uint64_t state) {
   return nullptr;
 }
 
-// Returns the buffer that is best for another state. The first choice is an empty buffer. The second choice is the
-// buffer of the oldest state whose transfers are complete. The last choice is the buffer whose transfers were started
-// first.
+// Returns the buffer that is best for another state. The first choice is an empty buffer. If no buffer is empty, the
+// choice is the buffer of the oldest state whose transfers are complete. If transfers of all buffers are in flight, the
+// choice is the buffer whose transfers were started first.
 Trajectory::StateBuffer &Trajectory::best() {
   StateBuffer *found = nullptr;
   const auto rank = [this](const StateBuffer &buffer) {
@@ -321,8 +322,8 @@ void Trajectory::open_files(StateBuffer &buffer, std::uint64_t state) {
 }
 
 // Starts the transfer of the bytes begin <= i < end of a field whose cells are at `data`. `begin` is a multiple of the
-// page size. If the last page is incomplete, it is transferred separately, so that the other pages can bypass the page
-// cache.
+// page size. If the last page is incomplete, the last page is transferred separately. So the other pages can bypass the
+// page cache.
 void Trajectory::transfer(StateBuffer &buffer, std::byte *data, bool write, std::size_t field, std::size_t begin,
                           std::size_t end) {
   const std::size_t whole = round_down(end, page_bytes);

@@ -6,16 +6,16 @@
 // States are counted from 0, in the order in which they were pushed. The number of a state determines where the state
 // is kept. The first states are in memory. The next states are in files in the first directory, and further states are
 // in files in the next directories. So states never move between tiers. A push into memory copies the state to its
-// place. A popped state must stay unchanged until the next pop. So the memory of the popped state becomes a buffer. A
-// free buffer then becomes the memory for the next state with the same number.
+// place. A popped state must stay unchanged until the next pop. So if a state in memory is popped, its memory becomes a
+// buffer. In exchange, a free buffer becomes the memory for the next state with the same number.
 //
-// A trajectory that is opened has no states in memory, because a commit writes all states to files. So the memory for
-// states is allocated by the first push that needs it. Committed states can therefore also be read on a machine with
-// less memory.
+// When a trajectory is opened, it has no states in memory, because the last commit has written all states to files. So
+// the memory for states is allocated by the first push that needs it. Committed states can therefore also be read on a
+// machine with less memory.
 //
-// A commit makes all pushed states durable. A program that was killed must find the states of its last commit again. So
-// committed states that are popped stay on storage until the next commit. Until the next commit, pushes to the places
-// of these states are refused. If a program never commits, no push is refused for this reason.
+// A commit makes all pushed states durable. After a program was killed, it must find the states of its last commit
+// again. So if a committed state is popped, the state stays on storage until the next commit. Until the next commit, a
+// push to the place of a committed state is refused. If a program never commits, no push is refused for this reason.
 //
 //     committed ▒▒▒▒▒▒▒▒▒▒▒▒       pop ──► ▒▒▒▒▒▒▒▒░░░░       push is refused: the place belongs to a committed state
 //                                  commit ──► ▒▒▒▒▒▒▒▒        push is possible
@@ -52,7 +52,7 @@ struct TrajectoryOptions {
 /// commit is still valid.
 class Trajectory {
  public:
-  /// Makes a new trajectory. Places::create() describes the arguments. This function allocates all memory and makes all
+  /// Makes a new trajectory. Places::create() describes the arguments. create() allocates all memory and makes all
   /// files. Throws InputError and StorageError.
   static std::unique_ptr<Trajectory> create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
                                             const std::vector<DirectoryLimit> &directories,
@@ -89,9 +89,9 @@ class Trajectory {
   /// errors as pop().
   void read(std::uint64_t state, std::span<std::byte *const> fields);
 
-  /// Makes the states of the trajectory durable, without the states that were popped. States that were popped before
-  /// the commit cannot be recovered after the commit. Throws InputError if the directories have no files for the states
-  /// in memory. Throws StorageError.
+  /// Makes the present states of the trajectory durable. Popped states are not part of the commit. States that were
+  /// popped before the commit cannot be recovered after the commit. Throws InputError if the directories have no files
+  /// for the states in memory. Throws StorageError.
   void commit();
 
   /// Waits for writes and closes the files. The memory of the popped state stays valid. States that were pushed after

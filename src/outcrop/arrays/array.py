@@ -1,11 +1,11 @@
 """This module defines `Array`. An `Array` behaves like a NumPy array, and commits its values.
 
-NumPy functions work on the plain array inside an `Array`. So the results of operators and functions are plain arrays.
-The expressions `a += 1`, `np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values of `a` in place. Views
-(`a[2:5]`, `a.T`) are plain arrays that share the same bytes.
+NumPy functions work on the plain array inside an `Array`. So operators and functions on an `Array` return plain arrays.
+The expressions `a += 1`, `np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values of `a` in place. Views of an
+`Array` (`a[2:5]`, `a.T`) are plain arrays that share its bytes.
 
 The user has named the path of an array, so the path and the folders above it can be links. Outcrop refuses a link whose
-target does not exist, and makes no file at the target. The files in the folder of an array must not be links
+target does not exist, and does not make its target. The files in the folder of an array must not be links
 (committed.py).
 """
 
@@ -39,12 +39,13 @@ PARTS = ("flat", "imag", "real")
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
-    """Return a method that calls the method `name` of the plain array."""
+    """Return a method that calls the method `name` of the plain array `values`."""
     return lambda self, *given, **options: getattr(self.values, name)(*given, **options)
 
 
 class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
-    """A mix-in for classes with a NumPy array `values`. Objects of these classes behave like the array `values`."""
+    """A mix-in for classes whose objects have a NumPy array `values`. Objects of such a class behave like their array
+    `values`."""
 
     @property
     @abstractmethod
@@ -66,8 +67,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         return self._result(function(*_plain(inputs), **_plain(options)), (options.get("out"),))
 
     def _result(self, result: Any, out: Any) -> Any:
-        """`result` can be the plain array of an object in `out`. In this case, return the object, and otherwise return
-        `result`."""
+        """If `result` is the plain array of an object in `out`, return this object. Otherwise return `result`."""
         given = next((one for one in out if isinstance(one, NumpyLike) and one.values is result), None)
         return result if given is None else given
 
@@ -129,11 +129,12 @@ class Flush:
 class Array(NumpyLike):
     """An array on a tier, made by `oc.array`, `oc.open_array` or `oc.place(...).make()`.
 
-    An `Array` behaves like the NumPy array `values`. Values are committed by `step()` at the requested interval, by
-    `flush()`, and by `close()`. The end of a `with` block calls `close()`. If the block ends with an exception, the
-    values are not committed. If the array is deleted without `close()`, the values since the last commit are lost, and
-    Python shows a RuntimeWarning. Several threads may call `step()` and `flush()`: their commits are made one after the
-    other. No other thread may change the values during a commit.
+    An `Array` behaves like its NumPy array `values`. `step()` commits the values at the requested interval. `flush()`
+    and `close()` also commit the values. The end of a `with` block calls `close()`. If the `with` block ends with an
+    exception, the values of the array are not committed. If the array is deleted without `close()`, the values since
+    the last commit are lost, and Python shows a RuntimeWarning. Several threads may call `step()` and `flush()`.
+    Outcrop makes the commits of several threads one after the other. No other thread may change the values during a
+    commit.
     """
 
     def __init__(self, spec: ArraySpec, tier: Tier, storage: ArrayStorage) -> None:
@@ -178,7 +179,7 @@ class Array(NumpyLike):
 
     @property
     def generation(self) -> int:
-        """The number of the last commit, or 0 before the first commit."""
+        """The number of the last commit of the array, or 0 before the first commit."""
         return self._storage.generation
 
     @property
@@ -187,7 +188,7 @@ class Array(NumpyLike):
         return self._steps
 
     def step(self) -> Flush | None:
-        """Count a step. Commit the values if a commit is due. Call this function after each step of the program. Raises
+        """Count a step. Commit the values if a commit is due. Call `step` after each step of the program. Raises
         StorageError."""
         with self._lock:
             self._steps += 1
@@ -199,11 +200,11 @@ class Array(NumpyLike):
             return None
 
     def flush(self) -> Flush:
-        """Make the values durable now. If the array has commits, the method makes a commit. If the array is in a .npy
-        file, the method flushes the file.
+        """Make the values durable now. If the array has commits, `flush` makes a commit. If the array is in a .npy
+        file, `flush` flushes the file.
 
         After a flush, an array with access "read" refuses writes. Raises StorageError if a write fails. If a write
-        fails, the last commit stays intact.
+        fails, the last commit of the array stays intact.
         """
         with self._lock:
             _ = self.values  # raises InputError if the array is closed
@@ -216,8 +217,8 @@ class Array(NumpyLike):
             return Flush(written, seconds, self.generation)
 
     def close(self) -> None:
-        """Commit the values if the array has commits, and release its memory and its files. Views of the values stay
-        valid, and keep the memory of the values."""
+        """If the array has commits, commit the values. Then release the memory and the files of the array. Views of the
+        values stay valid after `close`, and keep the memory of the values."""
         with self._lock:
             if self._values is None:
                 return
@@ -260,7 +261,7 @@ class Array(NumpyLike):
 
 def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
     """Make or open the storage of `spec` on `tier`. If the array has commits, its working copy is on the tier
-    `working`. Raises InputError, StorageError or CorruptionError if this is not possible."""
+    `working`. Raises InputError, StorageError or CorruptionError if the storage cannot be made or opened."""
     if spec.path is None:
         return Volatile(take_memory(tier, spec.nbytes))
     exists = check_path(spec.path, spec)
@@ -272,8 +273,8 @@ def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
 
 
 def check_name(path: Path) -> None:
-    """Raise InputError if the system cannot use a path. Possible reasons are a name that is too long, a link without a
-    target, a circle of links, and a folder that this process may not search."""
+    """Raise InputError if the system cannot use the path. Possible reasons are a name that is too long, a link without
+    a target, a circle of links, and a folder that this process may not search."""
     try:
         names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)

@@ -1,31 +1,32 @@
-"""This module stores an array with commits. The module defines the folder of the array, and the protocol that keeps the
-last commit intact.
+"""This module stores an array with commits. The module defines the files in the folder of the array, and the protocol
+that keeps the last commit intact.
 
     psi/
       tiles            two slots for each tile of 1 MiB (one slot, if the array is only read)
       commit.0.json    the last commit with an even number: the slot of each tile, and the CRC32C of each tile
       commit.1.json    the last commit with an odd number
 
-The program works on a copy of the values. The copy is in DRAM, or in a mapped file on the tier of the array. This file
-has no name. A commit of generation g + 1 is a transaction:
+The program works on a copy of the committed values. This copy, the working copy, is in DRAM, or in a mapped file on the
+tier of the array. The mapped file has no name. A commit of generation g + 1 is a transaction:
 
     changed tiles ──► their free slots ──► durable                  if killed here: still generation g
     commit.N.json.tmp ──► fsync ──► rename ──► fsync folder         N = (g + 1) mod 2; committed by the rename
 
 The commit of generation g + 1 does not write to the slots of generation g. Therefore generation g stays intact until
-the commit of generation g + 2 begins. If generation g + 1 is damaged, generation g is used instead. When the array is
-opened, the checksum of each tile is verified.
+the commit of generation g + 2 begins. If the record or a tile of generation g + 1 is damaged, generation g is used
+instead. When an array with commits is opened, the checksum of each tile is verified.
 
-A new array begins with commit.0.json.tmp, the record of generation 0, which has no values. This record proves that
-Outcrop made the file `tiles`. So Outcrop can replace `tiles` as long as no commit exists.
+A new array begins with commit.0.json.tmp, the record of generation 0, which has no values. The record of generation 0
+proves that Outcrop made the file `tiles`. So Outcrop can replace `tiles` as long as no commit exists.
 
-A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles into memory. The
-folder is locked before any file in the folder is read or made. All files are opened relative to the descriptor of the
-folder, and links are not followed. Each file must be a regular file. Each record must have a valid checksum. The
-generation must be even in commit.0.json, and odd in commit.1.json. If both records exist, they must belong to the same
-array. The file `tiles` must be large enough. `parse_record` checks the type and the range of each field. `parse_record`
-also checks that, for each tile, `slots` has one byte and `checksums` has four bytes. Therefore the code after these
-checks can trust the sizes in a record.
+A process that changes an array locks its folder exclusively. Processes that only read the array share the lock, and map
+the tiles into memory. The folder of an array is locked before any file in the folder is read or made. All files in the
+folder are opened relative to the descriptor of the folder, and links are not followed. Each file in the folder must be
+a regular file. Each record must have a valid checksum. The number of the generation must be even in commit.0.json, and
+odd in commit.1.json. If both files exist, their records must belong to the same array. The file `tiles` must be large
+enough for the array. `parse_record` checks the type and the range of each field. `parse_record` also checks that, for
+each tile, `slots` has one byte and `checksums` has four bytes. After these checks of a record, the code trusts the
+sizes in the record.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ class Committed(ArrayStorage):
         self, path: Path, spec: ArraySpec, tier: Tier, take_memory: Callable[[int], NDArray[np.uint8]]
     ) -> None:
         """Open the array in the folder `path`, or begin a new array. `take_memory(n)` returns n bytes for the working
-        copy. Raises InputError if the folder is in use or holds other files. Raises StorageError and
-        CorruptionError."""
+        copy. Raises InputError if the folder is in use or holds files that do not belong to an array. Raises
+        StorageError and CorruptionError."""
         self.path = path
         self._held = -1
         if _record_bytes(spec.nbytes) > MAX_RECORD_BYTES:
@@ -93,13 +94,13 @@ class Committed(ArrayStorage):
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 reads_only = self._hold(spec.access)
-                # If the constructor fails, `remove_made` removes the new empty folders. Then `close` unlocks the folder
-                # of the array.
+                # If the constructor fails, `remove_made` removes the new empty folders. After `remove_made`, `close`
+                # unlocks the folder of the array.
                 undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:
-                    # A process can be killed between the rename of a record and the flush of the folder. The new record
-                    # is then not always durable. Therefore the folder is flushed again.
+                    # A process can be killed between the rename of a record and the flush of the folder. A rename
+                    # without a flush of the folder is not always durable. Therefore the folder is flushed again.
                     self._folder.flush()
                 if not records:
                     undo.callback(_remove_files, self._folder)
@@ -124,8 +125,8 @@ class Committed(ArrayStorage):
         return self._record.steps
 
     def flush(self, steps: int) -> int:
-        """Commit if the values or the number of steps have changed, and return the number of bytes written. Raises
-        StorageError if a write fails. If an error occurs, the last commit stays intact, except if the folder was
+        """If the values or the number of steps have changed, make a commit. Return the number of bytes written. Raises
+        StorageError if a write fails. After an error, the last commit is still intact, except if the folder was
         deleted."""
         last = self._record
         if self.read_only:
@@ -204,24 +205,24 @@ class Committed(ArrayStorage):
             status = os.fstat(handle)
             if not reads_only and status.st_nlink != 1:
                 raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
-            # A file with one slot for each tile belongs to an array that was only read until now. An update needs two
-            # slots for each tile.
+            # The file `tiles` of an array that was only read until now has one slot for each tile. An array that is
+            # updated needs two slots for each tile.
             if not reads_only and status.st_size < slots_bytes(spec):
                 self._folder.grow(TILES, slots_bytes(spec))
-            # The core opens the file again through the same folder descriptor and does not follow links.
+            # The core opens the file `tiles` again through the same folder descriptor, and does not follow links.
             self._identity, self._opened = (status.st_dev, status.st_ino), f"{path_of(self._folder.handle)}/{TILES}"
             with named(self._opened, tiles):
                 self._file = _core.SlotFile(self._opened, spec.nbytes, TILE_BYTES, not reads_only, transfer_threads())
 
     def _check_here(self) -> None:
-        """Raise StorageError if the path no longer leads to this array."""
+        """Raise StorageError if the path of the array no longer leads to its folder and its file `tiles`."""
         status = self._folder.status(TILES) if self._folder.is_here() else None
         if status is None or (status.st_dev, status.st_ino) != self._identity:
             raise _gone(self.path)
 
     def _show(self) -> None:
-        """Map the tiles of the last commit into memory. From then on, the mapped bytes are the values of the array, and
-        the array is read-only."""
+        """Map the tiles of the last commit into memory. After this call, the mapped bytes are the values of the array,
+        and the array is read-only."""
         with named(self._opened, self.path / TILES):
             self.bytes = self._file.map().bytes
         self.read_only = True
@@ -230,7 +231,7 @@ class Committed(ArrayStorage):
     def _load(
         self, records: Sequence[Record], problems: list[str], load: Callable[[Record], list[tuple[int, int, int]]]
     ) -> None:
-        """Load the newest intact commit. Warn if a newer commit is damaged."""
+        """Load the newest intact commit of the array. If a newer commit is damaged, show a warning."""
         for record in records:
             damaged = load(record)
             if not damaged:
@@ -259,7 +260,8 @@ def _remove_files(folder: Directory) -> None:
 
 
 def _held(folder: Directory, shared: bool) -> int:
-    """Lock the folder. Raises InputError if another process, or another array of this process, has the lock."""
+    """Lock the folder. Raises InputError if another process, or another array of this process, has the lock of the
+    folder."""
     try:
         return folder.hold(shared)
     except InputError:
@@ -273,13 +275,13 @@ def _gone(path: Path) -> StorageError:
 
 @dataclass(frozen=True)
 class Record:
-    """The record of one commit. The commit has the number `generation` and was made after `steps` steps. For each tile,
-    `slots` contains one byte with the number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and
-    `access` are the arguments with which the array was made.
+    """The record of one commit. `generation` is the number of the commit. The commit was made after `steps` steps. For
+    each tile, `slots` contains one byte with the number of the slot, and `checksums` has four bytes with the CRC32C.
+    `persist` and `access` are the arguments with which the array was made.
 
-    `array` is a random name, which is equal in all records of one array. A record with another name belongs to another
-    array. In records of older versions, `array` is None. Generation 0 is a new array without values, so its record has
-    empty `slots` and `checksums`.
+    `array` is a random name, which is equal in all records of one array. A record with another random name belongs to
+    another array. In records of older versions of Outcrop, `array` is None. Generation 0 is a new array without values,
+    so its record has empty `slots` and `checksums`.
     """
 
     array: str | None
@@ -297,7 +299,8 @@ class Record:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def is_of_other_array(self, other: Record) -> bool:
-        """Return True if the names, the shapes or the dtypes show that the two records belong to different arrays."""
+        """Return True if this record and `other` have different random names, shapes or dtypes, and so belong to
+        different arrays."""
         if self.array and other.array and self.array != other.array:
             return True
         return (self.shape, self.dtype) != (other.shape, other.dtype)
@@ -368,12 +371,12 @@ def tiles_of(nbytes: int) -> int:
 
 
 def slots_bytes(spec: ArraySpec) -> int:
-    """Return the size of the file `tiles` of this array, in bytes."""
+    """Return the size, in bytes, of the file `tiles` of an array with the description `spec`."""
     return _slots_bytes(spec.nbytes, 1 if spec.access == "read" else 2)
 
 
 def _slots_bytes(nbytes: int, slots: int) -> int:
-    """Return the size of the file `tiles` for an array of `nbytes` bytes with `slots` slots for each tile."""
+    """Return the size, in bytes, of the file `tiles`. The array has `nbytes` bytes, and `slots` slots for each tile."""
     return slots * int(_core.SlotFile.stride_bytes(nbytes))
 
 
@@ -392,7 +395,8 @@ def holds_array(path: Path) -> bool:
 
 def has_commits(folder: Directory) -> bool:
     """Return True if the folder holds an array with a commit, and False if a new array can begin in the folder. Raises
-    InputError if the folder holds other files, and StorageError if a file of the array is not a regular file."""
+    InputError if the folder holds files that do not belong to an array, and StorageError if a file of the array is not
+    a regular file."""
     names = folder.names()
     for name in names:
         if name not in NAMES:
@@ -420,8 +424,8 @@ def _is_begun(folder: Directory) -> bool:
 
 def commits(folder: Directory) -> tuple[list[Record], list[str]]:
     """Return the intact records of a folder, the newest first, and a message for each damaged record. Raises
-    CorruptionError if no record is intact, or if the records belong to different arrays. Raises InputError if a record
-    has another format."""
+    CorruptionError if no record is intact, or if the records belong to different arrays. Raises InputError if this
+    version of Outcrop cannot read the format of a record."""
     records, problems = [], []
     status = folder.status(TILES)
     size = 0 if status is None else status.st_size
@@ -447,10 +451,10 @@ def no_commit_left(path: Path, problems: list[str]) -> CorruptionError:
 
 
 def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) -> Record | None:
-    """Read and check the record in the file `name`. Return None if the file does not exist."""
+    """Read and check the record in the file `name` of the folder. Return None if the file does not exist."""
     path = folder.path / name
-    # A record with more tiles than the file `tiles` can hold is damaged. A record with too many tiles is also too long,
-    # so its length is checked before the record is read.
+    # A record is damaged if it lists more tiles than the file `tiles` can hold. Such a record is also too long, so the
+    # length of a record is checked before the record is read.
     max_bytes = min(MAX_RECORD_BYTES, _record_bytes(tiles_bytes))
     try:
         status = folder.status(name)
@@ -473,8 +477,8 @@ def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) ->
 
 
 def last_record(path: Path) -> Record | None:
-    """Return the newest intact record in a folder, or None if the array has no commit yet. Takes no lock and changes no
-    file. Raises the errors of `has_commits` and `commits`."""
+    """Return the newest intact record in a folder, or None if the array has no commit yet. This function takes no lock
+    and changes no file. Raises the errors of `has_commits` and `commits`."""
     with storage_errors(path, "opened"), Directory.open(path) as folder:
         return commits(folder)[0][0] if has_commits(folder) else None
 

@@ -1,8 +1,8 @@
 """`oc.array`, `oc.open_array` and `oc.place`: plan and show the places of arrays on the tiers of a machine, and make
 the arrays.
 
-The plan depends on two numbers for each array and each possible tier. The numbers are the bytes that the array takes on
-the tier, and the time of the array's transfers in one step.
+For each array and each possible tier, the plan depends on the bytes that the array takes on the tier. The plan also
+depends on the time of the array's transfers in one step.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ def array(
     bytes_written_per_step: float | None = None,
     seconds_per_step: float = 0.0,
 ) -> Array:
-    """Make an array of zeros on a tier. If `path` already holds an array of the same shape and dtype, open that array
-    instead.
+    """Make an array of zeros on a tier. If there is already an array at `path` with the same shape and dtype, open this
+    array instead.
 
-    `tier` is the name or kind of a tier ("dram", "nvme", "tmpfs", see `outcrop tiers`), or "auto". With "auto" an array
-    that is updated goes to the fastest tier with room. An array that is only read goes to the slowest tier that does
-    not delay a step. A tier does not delay a step if the transfers take at most `seconds_per_step`, the computing time
-    of a step. An array with commits needs a `path`.
+    `tier` is the name or kind of a tier ("dram", "nvme", "tmpfs", see `outcrop tiers`), or "auto". With tier "auto", an
+    array that is updated goes to the fastest tier with room. An array that is only read goes to the slowest tier that
+    does not delay a step. A tier does not delay a step if the transfers of the array take at most `seconds_per_step`,
+    the computing time of a step. An array with commits needs a `path`.
 
     See `ArraySpec` for the other arguments. Raises InputError if the tier does not exist, has no room, or does not keep
     values long enough. Also raises InputError if the file system of the path is not the file system of the tier, or if
-    other files are at the path. If InputError is raised, no file has been made. Raises StorageError if a device fails,
-    and CorruptionError if no commit at `path` is intact.
+    other files are at the path. A call that raises InputError makes no file. Raises StorageError if a device fails, and
+    CorruptionError if no commit at `path` is intact.
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:
-        # If the tier does not keep values, `possible_tiers` raises InputError with this reason. Otherwise, the next
-        # line raises an error about the missing path.
+        # If the tier does not keep values, `possible_tiers` raises InputError and gives this reason. If the tier keeps
+        # values, the line after `possible_tiers` raises an error about the missing path.
         possible_tiers("array", spec, find_tiers())
         raise InputError(f"persist={persist!r} needs a path, by which the array is found again")
     return _make(spec, seconds_per_step)
 
 
 def open_array(path: str | os.PathLike[str], access: str | None = None, persist: Persist | None = None) -> Array:
-    """Open the array at `path`. The array gets the values of its last intact commit or of its .npy file.
+    """Open the array at `path`. The opened array gets the values of its last intact commit, or of its .npy file.
 
-    The defaults of `access` and `persist` are the values with which the array was made. By default, a .npy file is
-    opened for reading only. If `access` is "update", the values of the file can be changed. If the last commit is
+    By default, `access` and `persist` have the values with which the array was made. By default, a .npy file is opened
+    for reading only. If `access` is "update", the program can change the values of the file. If the last commit is
     damaged, the previous commit is opened, and Python shows a RuntimeWarning. Raises InputError if `path` holds no
     array. Raises StorageError if a device fails, and CorruptionError if no commit is intact.
     """
@@ -120,14 +120,14 @@ class Placement(Shown):
 
     @property
     def dram_bytes(self) -> int:
-        """The number of bytes of DRAM that the arrays occupy. Files on tmpfs are included. Pages of other files in the
-        page cache are not included."""
+        """The number of bytes of DRAM that the arrays occupy. This number includes files on tmpfs, but not pages of
+        other files in the page cache."""
         return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
         """Make the arrays, and return them in a dictionary. The keys are the names of the arrays. If an array already
-        exists at a path, the method opens this array with the values of its last commit. Raises InputError,
-        StorageError or CorruptionError if an array cannot be made."""
+        exists at a path, `make` opens this array with the values of its last commit. Raises InputError, StorageError or
+        CorruptionError if an array cannot be made."""
         made: dict[str, Array] = {}
         try:
             for one in self.arrays:
@@ -150,8 +150,8 @@ class Placement(Shown):
         return as_html("Placement", rows, ("array", "size", "tier", "transfers of a step", "reason"), below)
 
     def explain(self) -> str:
-        """Return a table with the tier, bytes, transfer time and reason of each array. The text below the table gives
-        the time of a step."""
+        """Return a table with a row for each array: its tier, its bytes, its transfer time, and the reason for its
+        place. A text below this table gives the time of a step."""
         rows = [
             PlacementRow(one.name, one.spec.nbytes, one.tier.name, one.takes, one.transfer_seconds, one.why)
             for one in self.arrays
@@ -172,14 +172,15 @@ def place(
     capacities: Mapping[str, str | int] | None = None,
     tiers: Sequence[Tier] | None = None,
 ) -> Placement:
-    """Plan the places of arrays. This function neither makes nor changes files.
+    """Plan the places of arrays. `place` neither makes nor changes files.
 
-    `seconds_per_step` is the computing time of a step with all data in memory. Transfers that take at most this time do
-    not slow down a step. With the default value 0, each array goes to the fastest tier with room. `capacities` maps the
-    name of a tier to the maximum number of bytes that arrays may take there, such as "2GiB" or 0. By default, arrays
-    may take all free bytes. `tiers` defaults to the tiers of this machine. If several tiers are possible, and one of
-    these tiers was never measured, all tiers are measured first. The measurement takes some seconds. If an array has
-    commits but no path, the array gets a folder in the directory of its tier. The folder has the name of the array.
+    `seconds_per_step` is the computing time of a step with all data in memory. Transfers of arrays that take at most
+    this time do not slow down a step. If `seconds_per_step` is 0 (the default), each array goes to the fastest tier
+    with room. `capacities` maps the name of a tier to the maximum number of bytes that arrays may take there, such as
+    "2GiB" or 0. By default, arrays may take all free bytes of a tier. `tiers` defaults to the tiers of this machine. If
+    several tiers are possible for an array, and one of these tiers was never measured, `place` first measures all
+    tiers. The measurement takes some seconds. If an array has commits but no path, the array gets a folder in the
+    directory of its tier. This folder has the name of the array.
 
     Raises InputError if no tier is possible for an array, or if the arrays do not fit.
     """
@@ -214,9 +215,9 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """Some tiers, such as DRAM and tmpfs, share their free bytes. Return a copy of `demand` in which each choice also
-    counts the bytes of such a group of tiers. For each group, `takes` gets a further pair: the name of the group, and
-    the number of bytes that the choice takes there."""
+    """Some groups of tiers, such as DRAM and tmpfs, share their free bytes. Return a copy of `demand` in which each
+    choice also counts the bytes of groups of tiers that share free bytes. For each group, `takes` gets a further pair:
+    the name of the group, and the number of bytes that the choice takes on its tiers."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -293,8 +294,8 @@ def _check_paths(arrays: Mapping[str, ArraySpec]) -> None:
 
 
 def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
-    """Return the possible places of one array. Places without enough room for the array are included. Raises InputError
-    if no tier is possible."""
+    """Return the possible places of one array. The returned places include places without enough room for the array.
+    Raises InputError if no tier is possible."""
     if spec.path is not None:
         check_path(spec.path, spec)
     possible = possible_tiers(name, spec, tiers)
@@ -308,8 +309,8 @@ def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
 
 
 def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
-    """Return `spec`, or a copy with a path if the array has commits but no path. The path is a folder with the array's
-    name in the directory of the tier."""
+    """If the array has commits but no path, return a copy of `spec` with a path. This path is a folder with the array's
+    name in the directory of the tier. Otherwise return `spec`."""
     if not spec.is_committed or spec.path is not None:
         return spec
     assert tier.directory is not None, "memory keeps nothing"
@@ -317,13 +318,13 @@ def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
 
 
 def measured(tier: Tier) -> bool:
-    """Return True if the rates of a tier have been measured or declared."""
+    """Return True if the rates of the tier have been measured or declared."""
     return bool(tier.read_bytes_per_second and tier.write_bytes_per_second)
 
 
 def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
-    """Return the choice to place an array on `tier`. The choice has the number of bytes that the array takes on each
-    tier, and the time of the array's transfers in one step. If the array has commits, its working copy is on
+    """Return the choice to place an array on `tier`. The returned choice has the number of bytes that the array takes
+    on each tier, and the time of the array's transfers in one step. If the array has commits, its working copy is on
     `working`."""
     exists = spec.path is not None and check_path(spec.path, spec)
     takes = {tier.name: 0, working.name: 0}
@@ -341,8 +342,8 @@ def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
 
 
 def _seconds(count: float, per_second: float | None) -> float:
-    """Return the time to transfer `count` bytes, in seconds. For an unmeasured tier, the result is 0. This 0 has no
-    effect on the choice of a tier: an unmeasured tier is used only if no other tier is possible."""
+    """Return the time to transfer `count` bytes, in seconds. For an unmeasured tier, the returned time is 0. The result
+    0 has no effect on the choice of a tier, because an unmeasured tier is used only if no other tier is possible."""
     return count / per_second if per_second else 0.0
 
 
@@ -385,8 +386,8 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """The demand with this number uses none of the choices in `passed`. Yield the reason for each of these choices. The
-    reasons assume that all other demands keep their places.
+    """`demands[number]` uses none of the choices in `passed`. For each choice in `passed`, yield the reason why it is
+    not used. In each reason, all other demands keep their places.
     """
     places = tuple(free_bytes)
     now = placement.cost(demands, found.chosen, places, computing_seconds)[0]
@@ -402,8 +403,8 @@ def _objections(
 def no_room(
     arrays: Mapping[str, ArraySpec], demands: Sequence[Demand], tiers: Sequence[Tier], free_bytes: Mapping[str, int]
 ) -> str:
-    """Return the message for arrays that do not fit. The message names an array that fits on no tier, or says that the
-    arrays do not fit together. The message also says how many bytes are free."""
+    """Return the error message for arrays that do not fit on the tiers. The message names an array that fits on no
+    tier, or says that the arrays do not fit together. The message also says how many bytes are free."""
     for demand in demands:
         if not any(placement.fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)
@@ -414,7 +415,7 @@ def no_room(
 
 
 def _remedy(name: str, spec: ArraySpec, tiers: Sequence[Tier], free_bytes: Mapping[str, int]) -> str:
-    """Return what the user can use instead of an array that fits on no tier."""
+    """The array `name` fits on no tier. Return a text that says what the user can use instead."""
     if spec.is_committed and spec.working == "tier" and any(tier.kind == "dram" for tier in tiers):
         in_dram = demand_of(name, replace(spec, working="dram"), tiers)
         if any(placement.fits([one], free_bytes) for one in in_dram.choices):

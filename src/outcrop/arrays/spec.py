@@ -1,6 +1,6 @@
 """This module defines the description of an array on a tier. The description contains the shape, the dtype, the tier,
-how a step uses the array, and when the array is committed. The module also finds the tiers on which an array with a
-given description can be placed."""
+how a step uses the array, and when the array is committed. The module also finds the tiers on which such an array can
+be placed."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ class ArraySpec:
 
     `tier` is the name or kind of a tier, or "auto". An array with access "read" is filled once, before the first step,
     and then refuses writes. An array with access "update" changes at each step. `persist` says when values are
-    committed: "never", "end" (when the array is closed), "step", or an interval in steps. A later process finds
-    committed values at `path`, even after a crash. The program works on a copy of an array with commits. By default,
-    this copy is in a file on the same tier, because a file needs little memory. With `working="dram"`, this copy is in
-    DRAM, which is faster.
+    committed: "never", "end" (when the array is closed), "step", or an interval in steps. After the end of the program,
+    or after a crash, a later process finds committed values at `path`. The program works on a copy of an array with
+    commits: the working copy. By default, the working copy is in a file on the tier of the array, because a file needs
+    little memory. With `working="dram"`, the working copy is in DRAM, which is faster.
 
     `bytes_read_per_step` and `bytes_written_per_step` are the numbers of bytes of the array that one step of the
-    program reads and writes. The default of each of these numbers is the size of the array.
+    program reads and writes. The default of both numbers is the size of the array, but an array with access "read"
+    writes 0 bytes.
 
     Raises InputError for invalid values.
     """
@@ -105,7 +106,7 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of the values."""
+        """The number of bytes of the values of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
@@ -128,7 +129,7 @@ class ArraySpec:
 
 
 def parse_shape(shape: object) -> tuple[int, ...]:
-    """Return the shape as a tuple of whole numbers. Raises InputError if a number is less than 1."""
+    """Return `shape` as a tuple of whole numbers. Raises InputError if a number of the shape is less than 1."""
     sizes = islice(shape, MAX_AXES + 1) if isinstance(shape, Iterable) else [shape]
     cells = tuple(_whole(n, shape) for n in sizes)
     if len(cells) > MAX_AXES:
@@ -203,8 +204,8 @@ def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Ti
     if spec.is_committed:
         found = _lasting(name, spec, found, tiers)
     elif spec.tier == "auto" and spec.path is None:
-        # If another tier is possible, tmpfs is left out. Files on tmpfs take the same memory as arrays in DRAM, but are
-        # slower.
+        # tmpfs is used only if no other tier is possible. Files on tmpfs take the same memory as arrays in DRAM, but
+        # are slower.
         found = [tier for tier in found if tier.kind != "tmpfs"] or found
     return found
 
@@ -223,8 +224,8 @@ def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
 
 
 def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return a list with the tier whose file system contains the path. Several tiers can be on this file system. Then
-    the list contains only the tier that was declared for a folder above the path."""
+    """Return a list with one tier: the tier whose file system contains the path. If several tiers are on this file
+    system, return the tier that was declared for a folder above the path."""
     existing = nearest_existing(path)
     try:
         existing.stat()
@@ -243,8 +244,8 @@ def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tier
 
 
 def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers that keep values after the process has ended. If the user has given no tier and no path, return
-    only tiers that also keep values after a reboot."""
+    """Return the tiers of `found` that keep values after the process has ended. If the user has given no tier and no
+    path, return only tiers that also keep values after a reboot."""
     needed = Persistence.JOB if spec.tier == "auto" and spec.path is None else Persistence.REBOOT
     lasting = [tier for tier in found if tier.persistence >= needed]
     if not lasting:

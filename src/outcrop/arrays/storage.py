@@ -1,13 +1,13 @@
-"""This module defines the storage of arrays: the interface, and two kinds of storage. The first kind is memory that
-exists until the process ends. The second kind is a mapped .npy file.
+"""This module defines the interface to the storage of arrays. The module also has two kinds of storage: memory that
+exists until the process ends, and a mapped .npy file.
 
-The system can write the changed pages of a mapped file at any time. A flush writes the remaining pages. If a flush does
-not finish, the file contains a mixture of old and new values. In an array with commits (committed.py), old and new
-values are never mixed. The header of a new .npy file fills one page, so that the values begin at the start of a page.
-The path of a .npy file can be a link, because the user has named this path. The link is followed once, when the file is
-opened.
+The system can write changed pages of a mapped file at any time. A flush writes the remaining pages. If a flush does not
+finish, the file contains a mixture of old and new values. In an array with commits (committed.py), old and new values
+are never mixed. The header of a new .npy file fills one page, so that the values begin at the start of a page. The path
+of a .npy file can be a link, because the user has named this path. Outcrop follows the link once, when it opens the
+file.
 
-Python gives C++ the descriptors of open files, so that no name is looked up twice.
+Python gives C++ the descriptors of open files, so that the system looks up each name only once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def path_of(handle: int) -> str:
 @contextmanager
 def named(opened: str, path: Path) -> Iterator[None]:
     """If the body of the `with` raises a StorageError, replace `opened` by `path` in its message. Only this process can
-    use the path `opened`, so the user must not see this path."""
+    use the path `opened`, so messages must not show `opened` to the user."""
     try:
         yield
     except StorageError as error:
@@ -74,8 +74,8 @@ def named(opened: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def storage_errors(path: Path, what: str) -> Iterator[None]:
-    """If the body of the `with` raises an OSError, raise a StorageError instead. Its message is "`path` cannot be
-    `what`", followed by the reason. For example, `what` is "opened"."""
+    """If the body of the `with` raises an OSError, raise a StorageError instead. The message of the StorageError is
+    "`path` cannot be `what`", followed by the reason. For example, `what` is "opened"."""
     try:
         yield
     except OSError as error:
@@ -88,7 +88,8 @@ def transfer_threads() -> int:
 
 
 class ArrayStorage(ABC):
-    """The interface to the storage of an array: the bytes of its values, and the method that makes them durable."""
+    """The interface to the storage of an array: the bytes of its values, and the method that makes the values
+    durable."""
 
     bytes: NDArray[np.uint8]
     """The bytes of the values that users read and write."""
@@ -105,7 +106,7 @@ class ArrayStorage(ABC):
 
     @property
     def generation(self) -> int:
-        """The number of the last commit, or 0 before the first commit."""
+        """The number of the last commit of the array, or 0 before the first commit."""
         return 0
 
     @property
@@ -114,8 +115,8 @@ class ArrayStorage(ABC):
         return 0
 
     def close(self) -> None:
-        """Release the memory and the locks, and close all files that are open. The bytes stay valid as long as an array
-        refers to them."""
+        """Release the memory and the locks of the storage, and close its open files. The bytes of the values stay valid
+        as long as an array refers to these bytes."""
         self.bytes = np.empty(0, np.uint8)
 
     def values(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -124,7 +125,7 @@ class ArrayStorage(ABC):
 
 
 class Volatile(ArrayStorage):
-    """Storage in memory, or in a file without a name. The values are lost when the process ends."""
+    """Storage in memory, or in a file without a name. When the process ends, the values in such a storage are lost."""
 
     primitive = "none"
 
@@ -136,10 +137,10 @@ class Volatile(ArrayStorage):
 
 
 def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
-    """Return `nbytes` bytes of zeros on a tier. The bytes exist until the process ends. If the tier is a file system,
-    the bytes are in a mapped file without a name. If the tier is DRAM, each page comes from the NUMA node of the thread
-    that first reads or writes the page. On other memory, the bytes are on the tier's NUMA nodes. Raises InputError or
-    StorageError if this is not possible."""
+    """Return `nbytes` bytes of zeros on a tier. The returned bytes exist until the process ends. If the tier is a file
+    system, the bytes are in a mapped file without a name. If the tier is DRAM, each page comes from the NUMA node of
+    the thread that first reads or writes the page. If the tier is another memory, the bytes are on the NUMA nodes of
+    the tier. Raises InputError or StorageError if the tier cannot give the bytes."""
     if tier.directory is not None:
         with storage_errors(tier.directory, "used"), Directory.open(tier.directory) as folder:
             opened = path_of(folder.handle)
@@ -156,9 +157,9 @@ def _memory_of(tier: Tier) -> str:
 
 
 def subtract_reserved(tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers with corrected values of `free_bytes`. The system counts memory as free until the memory is read
-    or written for the first time. So the function subtracts the memory that arrays of this process have reserved, but
-    never read or written."""
+    """Return the tiers with a corrected number of `free_bytes`. The system counts memory as free until the memory is
+    read or written for the first time. So `subtract_reserved` subtracts the memory that arrays of this process have
+    reserved, but never read or written."""
     reserved = {memory: sum(map(untouched_bytes, list(arrays.values()))) for memory, arrays in _IN_USE.items()}
     return [replace(tier, free_bytes=max(0, tier.free_bytes - reserved.get(_memory_of(tier), 0))) for tier in tiers]
 
@@ -199,8 +200,7 @@ class NpyFile(ArrayStorage):
         del self._mapping
 
     def flush(self, steps: int) -> int:
-        """Write all changed pages. The number of changed pages is unknown, so the result is the size of the array in
-        bytes."""
+        """Write all changed pages. The number of changed pages is unknown, so return the size of the array in bytes."""
         if self.read_only:
             return 0
         with named(self._opened, self.path):
@@ -215,9 +215,9 @@ class NpyFile(ArrayStorage):
 
 
 def create_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Make a .npy file of zeros, and the missing folders above this file. The disk space of the file is allocated. If
-    an error occurs, no new file and no new folder remains. Raises InputError if another process has just made the file.
-    Raises StorageError if the system refuses an operation."""
+    """Make a .npy file of zeros, and the missing folders above this file. The disk space of the .npy file is allocated.
+    If `create_npy` fails, no new file and no new folder remains. Raises InputError if another process has just made a
+    file at `path`. Raises StorageError if the system refuses an operation."""
     size = HEADER_BYTES + math.prod(shape) * dtype.itemsize
     made = make_directory(path.absolute().parent)
     try:
@@ -248,8 +248,8 @@ def read_npy_header(path: Path) -> Header:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[tuple[Directory, int]]:
-    """Open a file and its folder, and close both at the end of the `with` block. Raises InputError if `path` is not a
-    regular file or cannot be opened."""
+    """Open a file and its folder. At the end of the `with` block, close the file and the folder. Raises InputError if
+    `path` is not a regular file or cannot be opened."""
     if not os.path.isfile(path):
         raise InputError(f"{path} is neither a file nor a folder; give another path")
     place = Path(os.path.realpath(path))
@@ -277,8 +277,8 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
 
 
 def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return four values: the shape, whether the array is in Fortran order, the dtype, and the offset of the first
-    value. Raises InputError if the header is longer than MAX_HEADER_BYTES bytes."""
+    """Return the shape, a bool that is True for Fortran order, the dtype, and the offset of the first value. Raises
+    InputError if the header is longer than MAX_HEADER_BYTES bytes."""
     readers = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
     file = BytesIO(data)
     try:
@@ -287,7 +287,7 @@ def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[An
         if length > MAX_HEADER_BYTES:
             raise ValueError(length)
         with warnings.catch_warnings():
-            # Without this line, Python can print a warning about unusual text in the header.
+            # `simplefilter` prevents warnings about unusual text in the header.
             warnings.simplefilter("ignore")
             shape, fortran, dtype = reader(file)
     except Exception:

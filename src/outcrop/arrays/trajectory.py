@@ -34,18 +34,18 @@ class Trajectory:
     """A stack of the states of a program, in memory and on storage. The newest state is on top.
 
     `fields` maps the names of fields to their shapes. All fields have the same `dtype`: "float32", "float64",
-    "complex64", "complex128", "int32" or "int64". `states` is the maximum number of states. Each state is either in
-    memory or in a file. The first states are in memory (at most `memory` bytes, such as "2GiB"). The next states are in
-    files in the directory `path`. All other states are in files in the directories `overflow`. `limit` is the maximum
-    number of bytes of the files of states in `path`. `overflow` is a list of paths, or a mapping from paths to limits.
-    Without a limit, all free bytes may be used.
+    "complex64", "complex128", "int32" or "int64". `states` is the maximum number of states. Each state of the
+    trajectory is either in memory or in a file. The first states are in memory (at most `memory` bytes, such as
+    "2GiB"). The next states are in files in the directory `path`. All later states are in files in the directories
+    `overflow`. `limit` is the maximum number of bytes of the files of states in `path`. `overflow` is a list of paths,
+    or a mapping from paths to limits. Without a limit, the files of states may use all free bytes of a directory.
 
-    The constructor makes all files and allocates all memory, so that no push fails because a disk is full. It also
-    keeps room for commits. In addition, memory for `buffers` states is allocated. This memory holds the states that are
-    being written or read. The directories must be new or empty. If a process was killed while it made or removed a
-    trajectory in `path`, the constructor removes the files that are left. Raises InputError if the memory and the
-    directories have no room for `states` states. The message says how many states fit in each place. Raises BudgetError
-    if too little memory is free.
+    The constructor makes all files and allocates all memory, so that no push fails because a disk is full. The
+    constructor also keeps room for commits. In addition, it allocates buffers with the memory of `buffers` states. The
+    buffers hold the states that are being written or read. The directories of a trajectory must be new or empty. If a
+    process was killed while it made or removed a trajectory in `path`, the constructor removes the files that are left.
+    Raises InputError if the memory and the directories have no room for `states` states. The message of this error says
+    how many states fit in the memory and in each directory. Raises BudgetError if too little memory is free.
 
         with oc.Trajectory("history", {"u": (nz, ny, nx)}, "float32", states=1000, memory="2GiB") as history:
             for step in range(1000):
@@ -54,14 +54,14 @@ class Trajectory:
                 step, state = history.pop()
                 go_back(step, state["u"])
 
-    States survive the process only after `commit()`. A committed state that is popped remains on storage until the next
-    commit. Assume that a program pops states and must survive a crash. Then the program must save its own data before
-    it calls `commit()`. After a crash, `oc.Trajectory.open` gives the states of the last commit. Some of these states
-    can be older than the saved data: their results are already part of the saved data. The program pops these states,
-    ignores them, and continues.
+    The states survive the end of the process only after `commit()`. A committed state that is popped remains on storage
+    until the next commit. A program that pops states and must survive a crash must save its own data before it calls
+    `commit()`. After a crash, `oc.Trajectory.open` gives the states of the last commit. The program may have used some
+    of these states already before it saved its data. After the crash, the program pops the used states, ignores them,
+    and continues.
 
-    The directory is a group of Zarr v3 with an array of shape `(time, *shape)` for each field. `xarray.open_zarr` shows
-    the committed states.
+    The directory of a trajectory is a group of Zarr v3 with an array of shape `(time, *shape)` for each field.
+    `xarray.open_zarr` shows the committed states.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class Trajectory:
     def open(cls, path: Path, *, buffers: int = 3, io: str = "auto") -> Trajectory:
         """Open the trajectory in the directory `path` with the states of its last commit.
 
-        This method allocates only the memory for `buffers` states. The memory for states is allocated by the first push
-        that needs it. If too little memory is free then, all states are in files. Raises InputError if the directory
-        holds no trajectory, if another process uses the directory, or if too little memory is free. Raises
-        CorruptionError if the manifest is damaged, and StorageError if a file cannot be read.
+        `open` allocates only the buffers, with the memory of `buffers` states. The first push that needs the memory for
+        states allocates this memory. If too little memory is free at that push, all states are in files. Raises
+        InputError if the directory holds no trajectory, if another process uses the directory, or if too little memory
+        is free. Raises CorruptionError if the manifest is damaged, and StorageError if a file cannot be read.
         """
         made = cls.__new__(cls)
         in_flight = _count("buffers", buffers, 2, 1024)
@@ -144,8 +144,8 @@ class Trajectory:
 
     @property
     def can_commit(self) -> bool:
-        """True if the directories have room for all states, including the states in memory. If this is false, `commit`
-        raises InputError."""
+        """True if the directories have room for all states, including the states in memory. If `can_commit` is False,
+        `commit` raises InputError."""
         return self._stack.is_durable
 
     def __len__(self) -> int:
@@ -155,21 +155,22 @@ class Trajectory:
     def push(self, state: Mapping[str, Any]) -> int:
         """Copy a state and return its number. The states are counted from 0.
 
-        `state` maps each field to an array of its shape and dtype. The state is written in the background. The call
-        waits only if all buffers are in use. The caller may change the arrays as soon as the call returns. Raises
+        `state` maps each field to an array of its shape and dtype. Outcrop writes the pushed state in the background.
+        `push` waits only if all buffers are in use. The caller may change its arrays as soon as `push` returns. Raises
         InputError if the trajectory already has the maximum number of states. Also raises InputError if a committed
-        state that was popped still occupies the place of the new state. In this case, call `commit()` first. Raises
-        StorageError if a transfer fails. After a StorageError, only the committed states are left.
+        state that was popped still occupies the place of the new state. To free this place, call `commit()` before the
+        push. Raises StorageError if a transfer fails. After a StorageError, only the committed states are left.
         """
         return self._stack.push([np.ascontiguousarray(one) for one in self._checked(state)])
 
     def pop(self, into: Mapping[str, NDArray[Any]] | None = None) -> tuple[int, State]:
-        """Remove the newest state, and return its number and its fields. Older states are read ahead in the background.
+        """Remove the newest state, and return its number and its fields. While the program uses the newest state, older
+        states are read ahead in the background.
 
-        The arrays are valid until the next pop. `into` may map each field to an array. In this case, the method copies
-        the values into the arrays of `into`, and returns these arrays. Raises InputError if no state is left, and
-        StorageError if the state cannot be read. Raises CorruptionError if the state differs from the state that was
-        pushed. In this case the state is not removed.
+        The returned arrays are valid until the next pop. `into` may map each field to an array. With `into`, `pop`
+        copies the values into the arrays of `into`, and returns these arrays. Raises InputError if no state is left,
+        and StorageError if the state cannot be read. Raises CorruptionError if the state differs from the state that
+        was pushed. A state that differs is not removed.
         """
         targets = None if into is None else self._checked(into)
         number, parts = self._stack.pop()
@@ -184,7 +185,7 @@ class Trajectory:
         return number, dict(zip(self._shapes, targets, strict=True))
 
     def __getitem__(self, number: int) -> State:
-        """Return a copy of a state. The state is not removed. Negative numbers count from the newest state. Raises
+        """Return a copy of a state. The state is not removed. A negative number counts from the newest state. Raises
         IndexError, StorageError and CorruptionError."""
         count = len(self)
         index = operator.index(number)
@@ -195,19 +196,19 @@ class Trajectory:
         return found
 
     def commit(self) -> None:
-        """Make all states durable, except states that were popped. After this call, storage no longer keeps the popped
+        """Make all states durable, except states that were popped. After `commit`, storage no longer keeps the popped
         states.
 
-        After a crash, `open` finds the states of the last commit. States in memory are also written to files, and stay
-        in memory. Raises InputError if the directories have no room for all states. Raises StorageError if a write
-        fails. After a StorageError, the last commit is still valid. If only the files for readers of Zarr cannot be
-        written, the commit is complete, and the next commit or `open` writes these files.
+        After a crash, `open` finds the states of the last commit. `commit` also writes the states in memory to files.
+        These states stay in memory. Raises InputError if the directories have no room for all states. Raises
+        StorageError if a write fails. After a StorageError, the last commit is still valid. If only the files for
+        readers of Zarr cannot be written, the commit is complete, and the next commit or `open` writes these files.
         """
         self._stack.commit()
 
     def close(self) -> None:
-        """Close the files without a commit. The states since the last commit are lost. Arrays that were popped stay
-        valid."""
+        """Close the files without a commit. `close` loses the states since the last commit. Arrays that were popped
+        stay valid."""
         self._stack.close()
 
     def remove(self) -> None:

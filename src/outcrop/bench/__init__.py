@@ -1,1 +1,1 @@
-"""This package contains the benchmarks. The benchmarks measure this machine with the same code that a run uses."""
+"""This package contains the benchmarks. The benchmarks measure this machine with the code that runs use."""

@@ -1,16 +1,17 @@
 """`outcrop bench adjoint`: compare adjoint runs with their forward runs.
 
-Each repeat has a forward run and an adjoint run with the same grid, steps and memory. Both runs stream the grid from
-the disk. The first repeat does not count, because kernels are compiled during this repeat.
+Each repeat has a forward run and an adjoint run with the same grid, steps and memory. The forward run and the adjoint
+run stream the grid from the disk. The first repeat does not count, because the kernels are compiled during the first
+repeat.
 
 If a stencil updates only one field, each repeat also computes gradients with respect to an input. The gradients are
 computed with three different histories: every fourth state, all states, and the exact history that the planner chooses.
-The forward run writes these states, and the adjoint run reads them. For each history, the table has a ratio: the time
-of both runs with this history, divided by the time of both runs without states. An adjoint run without states computes
-no gradient with respect to an input, so it has fewer updates than an adjoint run with states. The column "sums" shows
-the ratio for a third kind of adjoint run. This run computes all updates of the gradient, but reads the same state in
-each step, so it needs no history. If the disk or the memory has no room for a gradient, the benchmark leaves this
-gradient out. A note gives the reason.
+The forward run writes the states of a history, and the adjoint run reads these states. For each history, the table has
+a ratio: the time of the forward run and the adjoint run with this history, divided by the time of the two runs without
+states. An adjoint run without states computes no gradient with respect to an input, so it has fewer updates than an
+adjoint run with states. The column "sums" shows the ratio for an adjoint run that computes all updates of the gradient,
+but reads the same state in each step. Such a run needs no history. If the disk or the memory has no room for a
+gradient, the benchmark leaves this gradient out. A note gives the reason.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from outcrop.run.report import Report
 from outcrop.run.simulation import Simulation
 
 WAYS: dict[str, int | str] = {"every": 4, "all": "all", "auto": "auto"}
-"""The histories with which gradients are computed. The figure of a history is called "gradient_" followed by its
+"""The histories with which gradients are computed. In the figures, the name of a history is "gradient_" followed by its
 key."""
 DEFAULT = ("heat2", "acoustic8", "acoustic8_sponge", "elastic4", "maxwell")
 
 
 @dataclass(frozen=True)
 class AdjointScale:
-    """The shape of the grid, the number of steps of each run, the number of repeats, and the memory budget. `share` is
-    the budget divided by the size of two copies of the state. A stencil with fewer than three axes uses only the first
-    axes of the shape."""
+    """The scale of the benchmark: the shape of the grid, the number of steps of each run, the number of repeats, and
+    the memory budget. `share` is the budget divided by the size of two copies of the state. A stencil with fewer than
+    three axes uses only the first axes of the shape."""
 
     shape: tuple[int, int, int]
     steps: int
@@ -65,11 +66,12 @@ def bench(
     size: tuple[int, int, int] | None = None,
     turns: int | None = None,
 ) -> dict[str, Any]:
-    """Measure the rates, print the figures, and return them as plain data. `only` has names of stencils, separated by
-    commas, and `memory` is a share such as "25%". `size` is (nx, ny, nz). `turns` is the number of repeats.
+    """Measure the rates of the runs, print the figures, and return the figures as plain data. `only` has names of
+    stencils, separated by commas, and `memory` is a share such as "25%". `size` is (nx, ny, nz). `turns` is the number
+    of repeats.
 
-    The runs are in a new folder inside `directory`. The folder is removed at the end. Raises InputError for a stencil
-    whose adjoint needs states of the forward run.
+    The runs of the benchmark are in a new folder inside `directory`. This folder is removed at the end. Raises
+    InputError for a stencil whose adjoint needs states of the forward run.
     """
     scale = SMALL if small else FULL
     share = scale.share if memory is None else share_of(memory)
@@ -98,7 +100,7 @@ def bench(
 
 
 def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, Any]:
-    """Return the rates of all repeats in cells per second, and the medians of the ratios."""
+    """Return a dictionary with the rates of all repeats in cells per second, and with the medians of the ratios."""
     shape = scale.shape[: stencil.ndim]
     pairs = list(zip(stencil.fields, stencil.storage, strict=True))
     values = sum(0 if one.is_static else one.history for _, one in pairs)
@@ -117,7 +119,8 @@ def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, A
     sums: list[float] = []
 
     def both(history: History | None, by: Sequence[str]) -> tuple[Report, Report]:
-        # The space of the previous adjoint run must be free when the planner chooses a history.
+        # When the planner chooses a history, the disk space of the previous adjoint run must be free. So this run is
+        # removed.
         shutil.rmtree(folder / "adjoint.oc", ignore_errors=True)
         run = Simulation(replace(options, force=True))
         run.assign(dict.fromkeys(static, halves))

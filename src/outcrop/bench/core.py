@@ -9,7 +9,7 @@ The benchmark measures four rates for float32 and for float64, on one grid, with
                budgets are shares of the size of both arrays.
 
 The speed of a machine varies, so (a), (b) and (c) are measured alternately, and medians are compared. Each measurement
-takes place in a new process, which continues the stored run.
+takes place in a new process, which continues the run that is stored on disk.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ MAX_PREDICTION_ERROR = 0.15
 
 @dataclass(frozen=True)
 class CoreScale:
-    """The grid (nz, ny, nx) in float32, and the numbers of repeats. In float64, the grid has half as many planes, so
-    that the arrays need as many bytes as in float32."""
+    """The scale of the benchmark: the grid (nz, ny, nx) in float32, and the numbers of repeats. In float64, the grid
+    has half as many planes, so that the arrays need as many bytes as in float32."""
 
     shape: tuple[int, int, int]
     steps: int
@@ -68,11 +68,12 @@ def bench(
     steps: int | None = None,
     turns: int | None = None,
 ) -> dict[str, Any]:
-    """Run the benchmark, print the figures, and return them as plain data. `size` is (nx, ny, nz). If `memory` is
-    given, only runs with this share of memory are measured. `turns` is the number of repeats.
+    """Run the benchmark, print the figures, and return the figures as plain data. `size` is (nx, ny, nz). If `memory`
+    is given, only runs with this share of the size of both arrays are measured. `turns` is the number of repeats.
 
-    The two arrays of the run are stored in files in a new folder inside `directory`. The folder is removed at the end.
-    Raises InputError if the memory or the disk is too small even for a small grid. Raises StorageError if a run fails.
+    The two arrays of the run are stored in files in a new folder inside `directory`. The folder with the arrays is
+    removed at the end. Raises InputError if the memory or the disk is too small even for a small grid. Raises
+    StorageError if a run fails.
     """
     scale = SMALL if small else FULL
     shape, shares = size[::-1] if size else scale.shape, (share_of(memory),) if memory is not None else scale.shares
@@ -108,8 +109,8 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
-    """Return `scale` with a smaller grid if necessary: the number of planes is halved until both arrays fit on the disk
-    and into memory. Both arrays must fit into memory, because rate (b) is measured in memory."""
+    """Return `scale`, with a smaller grid if necessary. The number of planes is halved until both arrays fit on the
+    disk and into memory. Both arrays must fit into memory, because rate (b) is measured in memory."""
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
     while 2 * nz * ny * nx * 4 > room:
@@ -148,8 +149,7 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
                 reports[name].append(rates.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
                 if name == "in_memory":
-                    # Make a short run out of core. As a result, the memory is in the same state before each measured
-                    # run.
+                    # The short run out of core brings the memory into the same state before each measured run.
                     time.sleep(scale.settle_seconds)
                     rates.advance(where, max(1, scale.steps // 4), largest, None)
         middle = scale.shares[len(scale.shares) // 2]
@@ -163,7 +163,7 @@ def name_of(share: float) -> str:
 
 
 def share_of(memory: str) -> float:
-    """Convert a text such as 6.25% to a share. Raises InputError for any other text."""
+    """Convert a text such as "6.25%" to a share. Raises InputError for any other text."""
     try:
         share = float(memory.removesuffix("%")) / 100 if memory.endswith("%") else 0.0
     except ValueError:
@@ -174,9 +174,9 @@ def share_of(memory: str) -> float:
 
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
-    """Return the memory budgets of the runs in bytes, in a dictionary. The keys are the names of the runs. The first
-    run holds the whole grid in memory, and the other runs hold a share of the grid. No budget is smaller than the
-    minimum for the problem."""
+    """Return a dictionary that maps the names of the runs to their memory budgets in bytes. The first run holds the
+    whole grid in memory, and the other runs hold a share of the grid. No budget is smaller than the minimum budget of
+    the problem."""
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}
     for share in shares:

@@ -3,10 +3,11 @@ sizes that its aggressive tuner finds.
 
     python -m outcrop.bench.devito REQUEST          # REQUEST is a Request as JSON
 
-This command prints an Answer as JSON. The seconds come from Devito's summary of its loops. The first `apply` compiles
-the operator. The first `apply` also tunes the block sizes if the request has none. Only the time of the second `apply`
-is measured. If the request has a `planes_file`, the updated field gets its initial values again before the second
-`apply`. The command runs in a separate process, so that the system releases all memory of Devito when the process ends.
+The module, run as a command, prints an Answer as JSON. The measured seconds come from the summary that Devito prints
+for its loops. The first `apply` compiles the operator. The first `apply` also tunes the block sizes if the request has
+no block sizes. Only the time of the second `apply` is measured. If the request has a `planes_file`, the updated field
+gets its initial values again before the second `apply`. The command runs in a separate process, so that the system
+releases all memory of Devito when the process ends.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _NAMES = re.compile(r"(heat|acoustic|elastic|maxwell)(\d*)(_sponge)?")
 
 @dataclass(frozen=True)
 class Request:
-    """A measurement of the library's stencil `name`. `shape` is the shape of the cells that are updated. If `blocks` is
-    None, Devito tunes its block sizes. If `planes_file` is not None, three planes of the result are written to this
-    file in the format .npy: the first plane, the middle plane and the last plane. Only requests for the heat equation
-    and for acoustic waves can have a `planes_file`."""
+    """A request to measure the library's stencil `name` in Devito. `shape` is the shape of the cells that are updated.
+    If `blocks` is None, Devito tunes its block sizes. If `planes_file` is not None, three planes of the result are
+    written to this file in the format .npy: the first plane, the middle plane and the last plane. Only requests for the
+    heat equation and for acoustic waves can have a `planes_file`."""
 
     name: str
     shape: tuple[int, ...]
@@ -48,8 +49,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a measurement: the time of all steps, the block sizes, and a text about Devito. The text has
-    Devito's version, options and compiler."""
+    """The result of a measurement: the time of all steps, the block sizes, and a text with Devito's version, options
+    and compiler."""
 
     seconds: float
     blocks: dict[str, int]
@@ -62,10 +63,10 @@ def has_equivalent(name: str) -> bool:
 
 
 def measure(request: Request) -> Answer:
-    """Let Devito run the steps of a request in a separate process. The environment variable OMP_NUM_THREADS sets the
-    number of threads.
+    """Let Devito compute the steps of the request in a separate process. The environment variable OMP_NUM_THREADS sets
+    the number of threads.
 
-    If the process fails, raises StorageError with the last line that the process printed.
+    Raises StorageError if the process fails. The message is the last line that the process printed.
     """
     try:
         output = run_limited(["-m", "outcrop.bench.devito", json.dumps(asdict(request))], None)
@@ -88,7 +89,7 @@ def compared_planes(planes: int) -> list[int]:
 
 def equations(name: str, shape: tuple[int, ...]) -> tuple[list[Any], dict[str, float]]:
     """Return Devito's equations for a stencil of the library on a grid of `shape`, and the arguments of `apply`. All
-    functions in the equations already have values."""
+    Devito functions in the equations already have values."""
     match = _NAMES.fullmatch(name)
     assert match is not None, "call has_equivalent first"
     family, order = match[1], int(match[2] or 2)
@@ -106,7 +107,7 @@ def _filled(function: Any, radius: int, mean: float) -> Any:
     """Fill `function` with the waves of `rates.smooth`. Also fill `radius` cells of its halo on each side. Return
     `function`.
 
-    These cells of the halo are the rim of the grid. No step changes the rim.
+    The filled cells of the halo are the rim of the grid. No step changes the rim.
     """
     shape = tuple(n + 2 * radius for n in function.grid.shape)
     waves = rates.smooth(shape, mean)

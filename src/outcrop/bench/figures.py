@@ -26,11 +26,11 @@ COLORS = {
 
 @contextmanager
 def first_figures(name: str, small: bool, directory: Path, has_plans: bool = True) -> Iterator[dict[str, Any]]:
-    """Yield the first figures of a benchmark: the name of the benchmark and the machine. If `directory` is missing, the
-    function makes it.
+    """Yield the first figures of a benchmark: the name of the benchmark and the machine. If `directory` is missing,
+    `first_figures` makes this directory.
 
-    A benchmark that makes plans (`has_plans`) and is not `small` first measures the device again, because the speed of
-    a device can change from day to day.
+    A benchmark with plans (`has_plans`) that is not `small` first measures the device again, because the speed of a
+    device can change from day to day.
     """
     with made_directory(directory):
         if has_plans and not small:
@@ -43,7 +43,7 @@ def first_figures(name: str, small: bool, directory: Path, has_plans: bool = Tru
 
 @contextmanager
 def new_folder(directory: Path) -> Iterator[Path]:
-    """Make a new folder in `directory`. The folder is removed when the `with` block ends."""
+    """Make a new folder in `directory`. At the end of the `with` block, the new folder is removed."""
     with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
         yield Path(folder)
 
@@ -72,14 +72,14 @@ def table_row(cells: Iterable[str]) -> str:
 
 
 def table_head(heads: Iterable[str], numbers: bool = True) -> list[str]:
-    """Return the first two lines of a Markdown table. If `numbers` is true, all columns except the first column are
-    right-aligned."""
+    """Return the first two lines of a Markdown table: the names of the columns, and the line below. If `numbers` is
+    true, all columns except the first column are right-aligned."""
     every = list(heads)
     return [table_row(every), "|---|" + ("--:|" if numbers else "---|") * (len(every) - 1)]
 
 
 def new_picture(width: float, height: float) -> Figure:
-    """Return an empty picture of this size in inches."""
+    """Return an empty picture. `width` and `height` are in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")

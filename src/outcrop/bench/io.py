@@ -1,5 +1,5 @@
-"""`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. The
-benchmark IOR measures the same kind of rates.
+"""`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. Another
+benchmark of rates of this kind is IOR.
 
     `sizes`    Requests of 256 B to 16 MiB by each interface, on a file that is not in the page cache at first.
     `depths`   Requests of 4 KiB without the page cache, with 1 to 64 requests in flight.
@@ -10,7 +10,7 @@ benchmark IOR measures the same kind of rates.
     `beyond`   Requests on a file that fits into memory, and then on the same file within the memory limit of a control
                group. The file is four times as large as this limit.
 
-Each part measures sequential and random reads and writes.
+Each part of the benchmark measures sequential and random reads and writes.
 
 Requests without the page cache transfer whole pages. The time of writes through the page cache includes the flush of
 the written data, except in the part `cached`. All cases (`io_cases`) are measured alternately. Each printed rate is the
@@ -54,7 +54,8 @@ SPACE_FACTOR = 1.1
 
 @dataclass(frozen=True)
 class IoScale:
-    """The sizes of files and requests, the memory limit of the part `beyond`, and the `seconds` of one measurement."""
+    """The scale of the benchmark: the sizes of files and requests, the memory limit of the part `beyond`, and the
+    `seconds` of one measurement."""
 
     span_bytes: int
     cached_bytes: int
@@ -77,11 +78,12 @@ def bench(
     write_device: bool = False,
     only: str | None = None,
 ) -> dict[str, Any]:
-    """Measure a file in `directory`, print the figures, and draw them to `png`. Returns the figures as plain data.
+    """Measure a file in `directory`, print the figures, and draw the figures in the file `png`. Returns the figures as
+    plain data.
 
     `only` contains names of parts, separated by commas. The device `raw_device` is written only if `write_device` is
-    true. In this case, the device must not hold content of a known kind, such as a file system. If an option is wrong,
-    raises InputError before any file or device is changed.
+    true. A device that is written must not hold content of a known kind, such as a file system. Raises InputError if an
+    option is wrong, before any file or device is changed.
     """
     scale, parts = SMALL if small else FULL, _parts(only, raw_device)
     if write_device and raw_device is None:
@@ -130,7 +132,7 @@ class RawDevice:
 
 
 class _Parts:
-    """The parts of the benchmark. The method of each part returns a list of figures as plain data."""
+    """The parts of the benchmark. Each part has a method that returns a list of figures as plain data."""
 
     def __init__(self, path: Path, scale: IoScale, interfaces: list[str], device: RawDevice | None) -> None:
         self._path, self._scale, self._interfaces, self._device = path, scale, interfaces, device
@@ -138,8 +140,8 @@ class _Parts:
         self._direct = [name for name in interfaces if find_interface(name).is_direct]
 
     def make_file(self) -> bool:
-        """Make the file and write all its blocks, because reads of unwritten blocks do not reach the device. Return
-        True if transfers bypass the page cache."""
+        """Make the file of the benchmark and write all its blocks, because reads of unwritten blocks do not reach the
+        device. Return True if transfers bypass the page cache."""
         _core.create_file(str(self._path), self._scale.span_bytes)
         self._fill(self._path, self._scale.span_bytes)
         store = _core.Store([str(self._path)], direct=True)
@@ -160,7 +162,7 @@ class _Parts:
         )
 
     def depths(self) -> list[dict[str, Any]]:
-        """Measure requests of one page at increasing depths."""
+        """Measure requests of one page with more and more requests in flight."""
         span = self._scale.span_bytes
         return self._measured(
             IoCase(name, write, random, PAGE_BYTES, depth, span)
@@ -170,7 +172,7 @@ class _Parts:
         )
 
     def cached(self) -> list[dict[str, Any]]:
-        """Measure requests on a file in the page cache, by system calls, and by loads and stores."""
+        """Measure requests on a file in the page cache: requests by system calls, and by loads and stores."""
         return self._measured(
             IoCase(name, write, random, size, 1, self._scale.cached_bytes, warm=True, flush=False)
             for size in self._scale.sizes
@@ -179,8 +181,8 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """Measure the same transfers on the file and on the device. The transfers use only a part of the file if the
-        device is smaller than the file."""
+        """Measure the same transfers on the file and on the device. If the device is smaller than the file, the
+        transfers use only a part of the file."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
@@ -197,8 +199,9 @@ class _Parts:
         return [{"of": "file", **one} for one in on_file] + [{"of": "device", **one} for one in on_device]
 
     def beyond(self) -> list[dict[str, Any]]:
-        """Measure writes and reads. The data of the reads were already read before the measurement. First, memory has
-        room for the whole file. Then, memory is limited to `limit_bytes`."""
+        """Measure writes and reads. The data of the reads were already read once before the measurement. In the first
+        measurement, memory has room for the whole file. In the second measurement, memory is limited to
+        `limit_bytes`."""
         cases = [
             replace(self._case(name, write, random, PAGE_BYTES if random else RECORD_BYTES), warm=True)
             for name in (self._direct[0], *BEYOND_INTERFACES)
@@ -229,14 +232,14 @@ class _Parts:
 
 MIN_DEVICE_BYTES = 1 << 20
 DEVICE_END_BYTES = 4 << 20
-"""The number of bytes at each end of a device that are cleared after writes. If these bytes were not cleared, a program
-could mistake the random bytes there for a file system."""
+"""The number of bytes at each end of a device that are cleared after writes. Without this, a program could mistake
+random bytes at the ends for a file system."""
 
 
 @contextmanager
 def open_raw_device(device: Path, write: bool) -> Iterator[int]:
     """Yield the size of a block device in bytes. If `write` is true, no other process can use the device inside the
-    `with` block. At the end of the block, both ends of the device are cleared.
+    `with` block. If `write` is true, both ends of the device are cleared at the end of the block.
 
     Raises InputError if the path is not a block device, or if the device is too small or cannot be opened. Also raises
     InputError if `write` is true and the device is in use or holds content of a known kind.
@@ -281,7 +284,7 @@ TITLES = {
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield lines about the interfaces that cannot be measured."""
+    """Yield a line for each interface that cannot be measured."""
     for name, reason in figures["unavailable"].items():
         yield f"{name} is not measured: {reason}"
     if not figures["direct"]:
@@ -299,7 +302,7 @@ def table(part: str, figures: Figures) -> Iterator[str]:
 
 
 def memory_of(one: dict[str, Any]) -> str:
-    """Return a text about the memory that was available for a figure of the part `beyond`."""
+    """Return a text that says how much memory a measurement of the part `beyond` had."""
     if one["wanted_limit_bytes"] is None:
         return "memory for all"
     if one["limit_bytes"] is None:
@@ -356,7 +359,7 @@ def draw(figures: dict[str, Any], output: Path) -> None:
 
 
 def _lines(axes: Axes, chosen: Figures, key: str) -> None:
-    """Draw one line for each interface. The lines of the raw device are dashed."""
+    """Draw one line for each interface. In these lines, the lines of the raw device are dashed."""
     lines = {(one["interface"], one.get("of", "")) for one in chosen}
     for name, of in sorted(lines, key=lambda line: (list(COLORS).index(line[0]), line[1])):
         line = [one for one in chosen if (one["interface"], one.get("of", "")) == (name, of)]

@@ -1,11 +1,12 @@
-"""The cases of `outcrop bench io`. A case describes the requests of one measurement. `IoCase.measure` performs these
-requests and returns their rate.
+"""The cases of `outcrop bench io`. A case of the benchmark describes the requests of one measurement. `IoCase.measure`
+performs these requests and returns their rate.
 
 The following command measures cases in a separate process, whose memory can be limited:
 
     python -m outcrop.bench.io_cases CASES FILE SECONDS
 
-CASES is the JSON form of a list of cases. The process prints the figures of these cases as JSON.
+In this command, CASES is the JSON form of a list of cases. The separate process prints the figures of the cases as
+JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from outcrop.bench.memory import drop_from_page_cache, run_limited
 @dataclass(frozen=True)
 class Interface:
     """A way to transfer bytes. `backend` is the name of the store backend that transfers the bytes. If `backend` is "",
-    the bytes are transferred by one thread for each request in flight."""
+    threads transfer the bytes: one thread for each request in flight."""
 
     name: str
     backend: str
@@ -71,9 +72,9 @@ def pattern_of(one: Mapping[str, Any]) -> str:
 class IoCase:
     """Requests that transfer the first `span_bytes` bytes of a file, with `depth` requests in flight.
 
-    If `warm` is true, the page cache contains as much of the span as possible before the measurement. Otherwise, the
-    page cache contains no part of the span. If `flush` is true, the time of writes through the page cache includes
-    their flush.
+    If `warm` is true, the page cache contains as much of the span as possible before the measurement. If `warm` is
+    false, the page cache contains no part of the span. If `flush` is true, the time of writes through the page cache
+    includes the flush of these writes.
     """
 
     interface: str
@@ -141,7 +142,7 @@ class IoRate:
 
 
 def pooled(rates: Sequence[IoRate]) -> IoRate:
-    """Return the sum of several measurements of one case."""
+    """Add several measurements of one case, and return the sums as one IoRate."""
     return IoRate(
         rates[0].case,
         sum(one.bytes for one in rates),
@@ -160,8 +161,8 @@ def _fill_cache(path: Path, span_bytes: int) -> None:
 def measure_limited(
     cases: Sequence[IoCase], path: Path, max_seconds: float, limit_bytes: int | None
 ) -> list[dict[str, Any]]:
-    """Measure the cases in one child process. In the figures, `limit_bytes` is None if no control group could be
-    made."""
+    """Measure the cases in one child process with a memory limit. In the figures, `limit_bytes` is None if no control
+    group could be made."""
     every = json.dumps([asdict(case) for case in cases])
     output = run_limited(["-m", "outcrop.bench.io_cases", every, str(path), str(max_seconds)], limit_bytes)
     limits = {"wanted_limit_bytes": limit_bytes, "limit_bytes": limit_bytes if output.is_limited else None}

@@ -2,8 +2,8 @@
 generated kernels with each other.
 
     `cache`    One thread updates arrays that fit into the second-level cache.
-    `sweeps`   All threads sweep over arrays in memory, in blocks of rows. Both the kernel and the hand-written loop use
-               blocks of the size that is best for them.
+    `sweeps`   All threads sweep over arrays in memory, in blocks of rows. The kernel and the hand-written loop each use
+               blocks of their own best size.
     `tiles`    All threads update a slab in memory in tiles. Each inner loop of a kernel uses the tiles that are best
                for this loop. Each loop is measured without and with prefetches.
 
@@ -43,7 +43,7 @@ from outcrop.units import format_rate
 
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
 """The usual compiler flags for hand-written loops. With these flags, the compiler may fuse multiplications and
-additions. In generated kernels, the compiler must not fuse them."""
+additions. In generated kernels, the compiler must not fuse multiplications and additions."""
 SOURCE = Path(__file__).parent / "handwritten.c"
 Array32 = NDArray[np.float32]
 ROWS = (8, 16, 32, 64)
@@ -60,7 +60,7 @@ MAX_ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class KernelScale:
-    """The grid (nz, ny, nx) of sweeps, and the number of measurements."""
+    """The scale of the benchmark: the grid (nz, ny, nx) of sweeps, and the number of measurements."""
 
     sweep_shape: tuple[int, int, int]
     updates_per_turn: int
@@ -95,9 +95,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _loops(name: str, scale: KernelScale, threads: int) -> dict[str, dict[str, float]]:
-    """Return three rates of each inner loop of a kernel, for all threads together. The first rate is for data in
-    second-level caches. The other two rates are for tiles in memory, without prefetches and with prefetches. The loops
-    are measured alternately."""
+    """For each inner loop of a kernel, return three rates of all threads together: for data in second-level caches, for
+    tiles in memory without prefetches, and for tiles in memory with prefetches. The loops are measured alternately."""
     stencil = find_stencil(name)
     kernel, scalars = compile_kernel(stencil, "float32"), pack_scalars(stencil, {}, "float32")
     levels = scale.levels - scale.levels % len(stencil.stages)
@@ -129,7 +128,7 @@ def _loops(name: str, scale: KernelScale, threads: int) -> dict[str, dict[str, f
 
 def _table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
     """Return a Markdown table with rates in Gcell/s: in the second-level cache, in tiles, and in tiles with prefetches.
-    Each of these rates has a column for each number of rows that an inner loop updates together."""
+    For each kind of rate, the table has a column for each number of rows that an inner loop updates together."""
     places = ("cache", "tiles", "prefetch")
     heads = [f"{place}, {rows} at once" for place in places for rows in rates.ROWS_AT_ONCE]
     lines = table_head(["Gcell updates/s", *heads])
@@ -225,8 +224,8 @@ class LoopTimer:
         return float(function(kernel, sources, count, written, self._scalars, *sizes))
 
     def largest_difference(self) -> float:
-        """Return the largest difference between the results of one step of both kernels, relative to the largest
-        result."""
+        """Run one step of the hand-written loop and one step of the generated kernel. Return the largest difference
+        between their results, relative to the largest result."""
         inside = (slice(self._radius, -self._radius),) * 3
         before, found = self._arrays[0].copy(), []
         for step in (self.handwritten, self.generated):
@@ -242,8 +241,8 @@ def set_threads(threads: int) -> None:
 
 
 def _aligned(shape: tuple[int, int, int], value: float, number: int) -> Array32:
-    """Return an array whose values form waves around a mean value. Each row begins at a multiple of 64 bytes. Unused
-    bytes lie before and after the array in memory."""
+    """Return an array whose values form waves around the mean value `value`. Each row of the array begins at a multiple
+    of 64 bytes. Unused bytes lie before and after the array in memory."""
     room, cells = 1024, int(np.prod(shape))
     memory = np.empty(cells + 2 * room + 16, np.float32)
     first = room + (-memory.ctypes.data // 4) % 16

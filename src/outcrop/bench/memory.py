@@ -1,8 +1,8 @@
-"""This module limits and measures the memory of a process, measures how much of a file is in the page cache, and makes
-a swap file.
+"""This module limits and measures the memory of a process. It also measures how much of a file is in the page cache,
+and makes a swap file.
 
-If this process may make a control group (version 1 or 2), the group limits the memory of a child process. The page
-cache that the child fills counts as memory of the child:
+If this process may make a control group (version 1 or 2), the control group limits the memory of a child process. The
+page cache that the child fills counts as memory of the child:
 
     parent: make group ──► set limits ──► start child ───────────────────────► read peak ──► remove group
     child:                                 join group ──► interpreter starts: all its memory counts
@@ -42,8 +42,8 @@ group for a short time after it has ended."""
 
 @dataclass(frozen=True)
 class GroupFiles:
-    """The names of three files of a control group. The files contain the memory limit, the swap limit, and the peak
-    memory. If `swap_counts_memory` is true, the swap limit applies to the sum of memory and swap."""
+    """The names of three files of a control group. These files contain the memory limit, the swap limit, and the peak
+    memory of the group. If `swap_counts_memory` is true, the swap limit applies to the sum of memory and swap."""
 
     limit: str
     swap_limit: str
@@ -61,7 +61,8 @@ GROUP_FILES = {
 @dataclass(frozen=True)
 class Output:
     """The output of a child process. `is_limited` is true if a control group limited the memory of the child.
-    `peak_bytes` is the peak memory of the group, including its page cache, or None if the kernel does not count it."""
+    `peak_bytes` is the peak memory of the group, including its page cache, or None if the kernel does not count this
+    memory."""
 
     text: str
     is_limited: bool
@@ -75,7 +76,8 @@ def run_limited(
     memory of the child is limited to `limit_bytes`.
 
     If `may_swap` is true, the system may swap out memory beyond the limit. Raises StorageError if the child fails, is
-    killed, or takes longer than `max_seconds`. The message contains the last line that the child printed.
+    killed, or takes longer than `max_seconds`. The message of the StorageError contains the last line that the child
+    printed.
     """
     command = [sys.executable, *arguments]
     group = None if limit_bytes is None else _make_group(limit_bytes, may_swap)
@@ -106,14 +108,15 @@ class Group:
     files: GroupFiles
 
     def peak_bytes(self) -> int | None:
-        """Return the peak memory of the group, or None if the kernel does not count it."""
+        """Return the peak memory of the group, or None if the kernel does not count this memory."""
         try:
             return int((self.path / self.files.peak).read_text())
         except (OSError, ValueError):
             return None
 
     def limit(self, limit_bytes: int, may_swap: bool) -> None:
-        """Set the limits. Raises OSError if this process may not use the memory controller."""
+        """Set the memory limit and the swap limit of the group. Raises OSError if this process may not use the memory
+        controller."""
         with (self.path / self.files.limit).open("r+") as file:
             file.write(str(limit_bytes))
         swap_limit = self.path / self.files.swap_limit
@@ -121,7 +124,7 @@ class Group:
             swap_limit.write_text(str(limit_bytes if self.files.swap_counts_memory else 0))
 
     def remove(self) -> None:
-        """Remove the group after its processes have ended."""
+        """Wait until the processes of the group have ended, and remove the group."""
         for _ in range(MAX_REMOVALS):
             try:
                 self.path.rmdir()
@@ -131,7 +134,8 @@ class Group:
 
 
 def _make_group(limit_bytes: int, may_swap: bool) -> Group | None:
-    """Return a new control group inside the control group of this process, or None if it cannot be made."""
+    """Return a new control group inside the control group of this process. If the new group cannot be made, return
+    None."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, own = line.split(":", 2)
         if controllers == "":
@@ -158,8 +162,8 @@ PROC = Path("/proc/self")
 
 
 class PeakMemory:
-    """The peak memory of this process since this object was made. A page that n processes share counts as 1/n of a page
-    for each of them."""
+    """The peak memory of this process since this object was made. If n processes share a page, this page counts as 1/n
+    of a page for each of these processes."""
 
     def __init__(self) -> None:
         try:
@@ -170,8 +174,8 @@ class PeakMemory:
 
     @property
     def bytes_more(self) -> int | None:
-        """The peak memory minus the memory that was in use when this object was made. The value is None if the system
-        does not report the peak."""
+        """The peak memory minus the memory that was in use when this object was made, or None if the system does not
+        report the peak."""
         return None if self._before is None else max(0, _peak_bytes() - self._before)
 
 
@@ -186,14 +190,15 @@ def _value(text: str, name: str) -> int:
 
 
 def drop_from_page_cache(path: Path, length: int = 0) -> None:
-    """Drop the first `length` bytes of a file from the page cache. If `length` is 0, drop the whole file."""
+    """Drop the first `length` bytes of a file from the page cache. If `length` is 0, drop the whole file from the page
+    cache."""
     with path.open("rb") as file:
         measure.drop_from_page_cache(file.fileno(), length)
 
 
 def cached_share(path: Path) -> float | None:
-    """Return the share of a file's pages that are in the page cache, from 0 to 1. Return None if this share is
-    unknown."""
+    """Return the share of a file's pages that are in the page cache, from 0 to 1. If the share is unknown, return
+    None."""
     with path.open("r+b") as file:
         return measure.cached_share(file.fileno())
 
@@ -211,10 +216,10 @@ def swap_free_bytes() -> int:
 
 @contextmanager
 def swap_file(folder: Path, size_bytes: int) -> Iterator[None]:
-    """Make a swap file of `size_bytes` in `folder`, and let the system use it during the context.
+    """Make a swap file of `size_bytes` in `folder`, and let the system use the swap file inside the `with` block.
 
-    Raises InputError if the user is not root or a program is missing. Raises StorageError if the disk is full or the
-    file system cannot hold a swap file.
+    Raises InputError if the user is not root or if a program such as mkswap is missing. Raises StorageError if the disk
+    is full or the file system cannot hold a swap file.
     """
     if os.geteuid() != 0:
         raise InputError("--swap-file needs root, to switch swap on; run it as root, or leave the option out")
@@ -235,7 +240,7 @@ def swap_file(folder: Path, size_bytes: int) -> Iterator[None]:
 
 
 def is_swap_active(path: Path) -> bool:
-    """Return True if the system uses the file for swap."""
+    """Return True if the system uses the file `path` for swap."""
     names = [line.split()[0] for line in _swap_table()]
     return str(path.resolve()) in [name.encode().decode("unicode_escape") for name in names]
 
@@ -264,7 +269,8 @@ def _call(command: list[str], path: Path) -> None:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Ignore signals during the context. If a second Ctrl-C interrupted `swapoff`, the swap file would remain."""
+    """Ignore signals during the context. Without this, a second Ctrl-C could interrupt `swapoff`, and the swap file
+    would remain."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are not ignored, because only the main thread may set their handlers
         return

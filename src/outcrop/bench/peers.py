@@ -5,18 +5,19 @@
     `YASK`     Vector folding and temporal blocking. `--yask` has the path of the directory with its kernels.
 
 All programs update the same number of cells in float32. The cells of the rim keep their values and do not count. All
-programs run on the same processors with the same number of threads, and their threads are bound to cores. For the other
-programs, the environment variables OMP_NUM_THREADS and OMP_PROC_BIND set the number and the binding of threads.
+programs run on the same processors with the same number of threads, and their threads are bound to cores. For programs
+other than Outcrop, the environment variables OMP_NUM_THREADS and OMP_PROC_BIND set the number and the binding of
+threads.
 
-In a first run, each program is compiled and tuned. The set-up time is the wall-clock time of this first run minus the
-time of the run's steps. Then the programs are measured in several turns. In each turn, a new process of each program
-updates the cells with the tuned sizes. The process reports only the time of the steps. A rate is the number of cells
-times the number of steps, divided by this time. The benchmark compares the medians of the rates.
+In a first run, each program is compiled and tuned. The set-up time is the wall-clock time of the first run minus the
+time of its steps. After the first run, the programs are measured in several turns. In each turn, a new process of each
+program updates the cells with the tuned sizes. Each process reports only the time of its steps. A rate is the number of
+cells times the number of steps, divided by the reported time. The benchmark compares the medians of the rates.
 
 Outcrop and Devito start from the same values, and the benchmark compares three planes of their results. Girih and YASK
 start from their own values, so their results are not compared. Each measured stencil of Girih or YASK has the same
-number of arrays as the stencil of Outcrop, and reads the same neighbours of a cell. But their coefficients are
-different. Girih rounds the number of steps up.
+number of arrays as the stencil of Outcrop, and reads the same neighbours of a cell. But the coefficients are different.
+Girih can compute more steps than requested, because it rounds the number of steps up.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ TUNED_PLANES = 64
 """The maximum number of planes of the grids on which Girih and YASK are tuned. A small number is enough, because the
 tuned sizes depend mainly on the other axes."""
 MAX_TUNING_SECONDS, MAX_SECONDS = 20, 1800
-"""Two time limits for Girih and YASK. MAX_TUNING_SECONDS limits a run that tunes. A run that exceeds this limit is
-ignored. If all runs exceed the limit, the first run is repeated without this limit. MAX_SECONDS limits every run."""
+"""Two time limits for Girih and YASK. MAX_TUNING_SECONDS limits a run that tunes. A tuning run that exceeds
+MAX_TUNING_SECONDS is ignored. If all tuning runs exceed this limit, the first tuning run is repeated without the limit.
+MAX_SECONDS limits every run."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of `steps` steps without set-up, and the tuned sizes. `version` contains the version of the program and
-    its compiler options, if the program reports them."""
+    """The result of one run: the time of `steps` steps without set-up, and the tuned sizes. `version` contains the
+    version of the program and its compiler options, if the program reports them."""
 
     seconds: float
     steps: int
@@ -102,7 +104,8 @@ class Peer(ABC):
 
 
 class Devito(Peer):
-    """Devito computes the equations of the module `devito`. Some planes of the result are written to `planes_file`."""
+    """In `outcrop bench peers`, Devito computes the equations of the module `devito`. Devito writes some planes of the
+    result to `planes_file`."""
 
     name = "Devito"
 
@@ -125,21 +128,22 @@ class Devito(Peer):
 
 
 class OtherProgram(Peer):
-    """A program that takes options, and prints its tuned sizes and its time."""
+    """Another program that is controlled by options on its command line. The program prints its tuned sizes and its
+    time."""
 
     @abstractmethod
     def trials(self, job: Job) -> Sequence[dict[str, int]]:
-        """Return a list of options: one entry for each run in which the program tunes its sizes. The measured runs then
-        use the tuned sizes of the fastest of these runs."""
+        """Return a list of options, with one entry for each tuning run: a run in which the program tunes its sizes. The
+        measured runs use the sizes of the fastest tuning run."""
 
     @abstractmethod
     def command(self, job: Job, given: Mapping[str, int]) -> list[str]:
-        """Return the command. If `given` has all sizes, the program does not tune its sizes."""
+        """Return the command line of a run. If `given` has all sizes, the program does not tune its sizes."""
 
     @abstractmethod
     def parse(self, text: str, job: Job) -> Timing:
-        """Return the figures in the output `text`. Raises StorageError if the output belongs to a run other than
-        `job`."""
+        """Return the figures in `text`, the output of the program. Raises StorageError if the output belongs to a run
+        other than `job`."""
 
     def tune(self, job: Job) -> Timing:
         smaller = replace(job, cells=(min(job.cells[0], TUNED_PLANES), *job.cells[1:]))
@@ -170,7 +174,7 @@ class OtherProgram(Peer):
         return self.parse(done.stdout, job)
 
     def found(self, pattern: str, text: str) -> re.Match[str]:
-        """Return the last match of `pattern` in the output. Raises StorageError if no line matches."""
+        """Return the last match of `pattern` in the output of the program. Raises StorageError if no line matches."""
         matches = list(re.finditer(f"^{pattern}", text, flags=re.M))
         if not matches:
             raise StorageError(f"the output of {self.name} has no line {pattern!r}")
@@ -207,8 +211,8 @@ class Girih(OtherProgram):
 
     Girih tunes the diamond (`t-dim`), the wavefronts and the shape of groups of threads. The benchmark tries each size
     of a group separately, because Girih can tune large groups for minutes. Girih does not tune the type of wavefronts,
-    so the benchmark also tries two types. Type 2 works only for stencils of radius 1. In groups of one thread, the two
-    types do not differ.
+    so the benchmark also tries two types. Type 2 of wavefronts works only for stencils of radius 1. In groups of one
+    thread, the two types of wavefronts do not differ.
     """
 
     name = "Girih"
@@ -318,13 +322,13 @@ def bench(
     girih: Path | None = None,
     yask: Path | None = None,
 ) -> dict[str, Any]:
-    """Run the benchmark, print the figures, and return them as plain data. `size` is (nx, ny, nz) of the cells that are
-    updated. `only` contains names of stencils, separated by commas. `turns` is the number of turns. `girih` and `yask`
-    are the paths of these programs, or None.
+    """Run the benchmark, print the figures, and return the figures as plain data. `size` is (nx, ny, nz) of the cells
+    that are updated. `only` contains names of stencils, separated by commas. `turns` is the number of turns. `girih`
+    and `yask` are the paths of these programs, or None.
 
-    The files are made in a new folder inside `directory`, and are removed at the end. Raises InputError for an unknown
-    stencil, for a path without the program, and for a grid that does not fit into memory or on the disk. Raises
-    StorageError if a program fails.
+    The files of the benchmark are made in a new folder inside `directory`, and are removed at the end. Raises
+    InputError for an unknown stencil, for a path without the program, and for a grid that does not fit into memory or
+    on the disk. Raises StorageError if a program fails.
     """
     scale = SMALL if small else FULL
     scale = replace(scale, repeats=turns or scale.repeats)
@@ -358,7 +362,7 @@ def chosen_cases(only: str) -> list[StencilCase]:
 
 
 def absent_peers(girih: Path | None, yask: Path | None) -> Iterator[str]:
-    """Yield a line of text for each program that is not measured. The line says how to install the program, or which
+    """Yield a line of text for each program that is not measured. Each line says how to install the program, or which
     option names its path."""
     if importlib.util.find_spec("devito") is None:
         yield "Devito is absent; pip install 'outcrop[devito]' installs it"
@@ -368,15 +372,15 @@ def absent_peers(girih: Path | None, yask: Path | None) -> Iterator[str]:
 
 
 def rimmed(job: Job) -> tuple[int, int, int]:
-    """Return the shape of the grid with its rim."""
+    """Return the shape of the grid of a job, including the rim."""
     nz, ny, nx = (n + 2 * job.radius for n in job.cells)
     return nz, ny, nx
 
 
 @contextmanager
 def bound_to(threads: int) -> Iterator[None]:
-    """Limit this process and its children to the first `threads` of the processors that this process may use. Tell
-    OpenMP to bind one thread to each of these processors."""
+    """Limit this process and its children to the first `threads` of the processors that this process may use. Also tell
+    OpenMP to bind one thread to each of the chosen processors."""
     former, variables = os.sched_getaffinity(0), ("OMP_NUM_THREADS", "OMP_PROC_BIND")
     before = {name: os.environ.get(name) for name in variables}
     os.environ |= {"OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "true"}
@@ -391,7 +395,8 @@ def bound_to(threads: int) -> Iterator[None]:
 
 
 def measure(directory: Path, scale: StencilScale, job: Job, programs: Sequence[OtherProgram]) -> dict[str, Any]:
-    """Tune all programs that have the stencil, measure them alternately, and return the figures."""
+    """Tune Devito and the programs of `programs`, if they have the stencil of the job. Then measure Outcrop and the
+    tuned programs alternately, and return the figures."""
     with new_folder(directory) as folder:
         where, planes_file = folder / "run.oc", folder / "planes.npy"
         every: list[Peer] = [Devito(planes_file), *programs]
@@ -448,8 +453,8 @@ def measure(directory: Path, scale: StencilScale, job: Job, programs: Sequence[O
 
 
 def largest_difference(where: Path, planes_file: Path, job: Job) -> float:
-    """Compare the planes in `planes_file` with the same planes of the run in `where`. Return the largest difference,
-    divided by the largest value."""
+    """Compare the planes in `planes_file` with the same planes of the run in `where`. Return the largest difference
+    between the planes, divided by the largest value."""
     simulation, r = open_simulation(where), job.radius
     own = [simulation["u"][z + r][r:-r, r:-r] for z in devito.compared_planes(job.cells[0])]
     theirs = np.load(planes_file)
@@ -461,7 +466,7 @@ def sizes_text(tuned: Mapping[str, int]) -> str:
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Return the figures as a Markdown table: medians of rates in Gcell/s."""
+    """Return a Markdown table of the figures: the medians of the rates in Gcell/s."""
     heads = ("stencil", "cells", "program", "steps", "Gcell/s", "range", "Outcrop / program", "set-up", "tuned sizes")
     lines = table_head(heads, numbers=False)
     for one in figures["stencils"]:

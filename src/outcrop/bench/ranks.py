@@ -1,5 +1,5 @@
-"""Represent the processes of a measurement: this process alone, or all processes that mpirun has started. Several
-processes use mpi4py."""
+"""The classes of this module represent the processes of a measurement: this process alone, or all processes that mpirun
+has started. Several processes use mpi4py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ SECONDS_TO_BE_HEARD = 1.0
 
 
 class Ranks:
-    """A single process, which is the only rank. `on_node` is the number of ranks on the node of this rank."""
+    """The ranks of a program without MPI: a single process, which is the only rank. `on_node` is the number of ranks on
+    the node of this rank."""
 
     rank, size, on_node = 0, 1, 1
 
@@ -32,13 +33,13 @@ class Ranks:
         return os.uname().nodename
 
     def wait_for_node(self) -> None:
-        """Wait until all ranks of the node have called this method."""
+        """Wait until all ranks of the node of this rank have called this method."""
 
     def wait_for_all(self) -> None:
         """Wait until all ranks have called this method."""
 
     def of_node(self, value: Any) -> list[Any]:
-        """Return a list with the `value` of each rank of the node."""
+        """Return a list with the `value` of each rank on the node of this rank."""
         return [value]
 
     def of_all(self, value: Any) -> list[Any]:
@@ -47,7 +48,7 @@ class Ranks:
 
 
 class MpiRanks(Ranks):
-    """The processes of an MPI program are its ranks. `mpi` is mpi4py.MPI."""
+    """The processes of an MPI program, which are the ranks. `mpi` is the module mpi4py.MPI."""
 
     def __init__(self, mpi: Any) -> None:
         self._mpi, self._world, self._name = mpi, mpi.COMM_WORLD, mpi.Get_processor_name()

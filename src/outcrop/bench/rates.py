@@ -1,8 +1,8 @@
-"""Measure the rates of the kernel in the second-level cache, of plain sweeps, and of whole runs.
+"""This module measures the rates of the kernel in the second-level cache, of plain sweeps, and of whole runs.
 
-The first two rates are measured with the loops of a run. These two measurements use no storage, and update no planes at
-the ends of the streaming axis. A whole run is a separate process, so that its memory can be measured and limited
-separately:
+The rate of the kernel and the rate of plain sweeps are measured with the loops of a run. The measurements of these two
+rates use no storage, and update no planes at the ends of the streaming axis. A whole run is a separate process, so that
+its memory can be measured and limited separately:
 
     python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES BIND     # prints the report as JSON
 """
@@ -48,12 +48,12 @@ CALL_PLANES = (1, 2)
 ROWS_AT_ONCE = (1, 2, 4)
 
 Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
-"""A function that returns the values of the planes z0 <= z < z1 of a field."""
+"""A function of z0 and z1 that returns the values of the planes z0 <= z < z1 of a field."""
 
 
 @dataclass(frozen=True)
 class SweepRate:
-    """The cell updates per second of plain sweeps, and the sizes with which they were measured."""
+    """The cell updates per second of plain sweeps, and the sizes of the measured sweeps."""
 
     cells_per_second: float
     sweep_rows: int
@@ -69,11 +69,11 @@ def kernel_rate(
     repeats: int,
     rows_at_once: Sequence[int] = ROWS_AT_ONCE,
 ) -> float:
-    """Return how many cells per second all threads together update. Each thread updates its own planes in its
-    second-level cache. `rows_at_once` contains the numbers of rows that an inner loop of the kernel may update
-    together. Only the rate of the fastest of these loops is used.
+    """Return the number of cells that all threads together update per second. Each thread updates its own planes, which
+    are in its second-level cache. `rows_at_once` contains the numbers of rows that an inner loop of the kernel may
+    update together. The rate is the rate of the fastest of these inner loops.
 
-    The result is the sum over all threads. For each thread, the fastest of `repeats` short measurements is used.
+    The returned rate is the sum over all threads. For each thread, the fastest of `repeats` short measurements is used.
     """
     levels, slab = 2, 4
     planes = problem.rings * (slab + problem.skew_z * (levels + 1) + 2 * problem.radius_z)
@@ -138,11 +138,11 @@ def advance(
     bind: str = "auto",
 ) -> dict[str, Any]:
     """Advance the run in `directory` by `steps` steps within `budget_bytes`, and return the report of the run. If
-    `sizes` is given, the plan has these sizes. `bind` says how threads are bound to cores.
+    `sizes` is given, the plan of the run has these sizes. `bind` says how threads are bound to cores.
 
     `limit_bytes` limits all memory of the child process, including its page cache. The report contains
-    `cgroup_limit_bytes`, which is None if this process may not make a control group. If the child fails, raises
-    StorageError with the last line that the child printed.
+    `cgroup_limit_bytes`, which is None if this process may not make a control group. Raises StorageError if the child
+    fails. The message is the last line that the child printed.
     """
     words = str(directory), str(steps), str(budget_bytes), json.dumps(dict(sizes or {})), bind
     try:
@@ -155,11 +155,11 @@ def advance(
 
 
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
-    """Return the relative increase of the time of a run's first pass if the pass computes checksums. The run has
-    `steps` steps within `budget_bytes`. The function measures `pairs` pairs of passes: one pass of a pair computes
-    checksums, and the other pass does not. For each pair, the time with checksums is divided by the time without
-    checksums. The result is the median of these ratios, minus 1. A counter cannot measure the time of checksums,
-    because the checksums of planes are computed together with the updates.
+    """Return how much longer the first pass of a run takes if the pass computes checksums, as a share of its time. The
+    run has `steps` steps within `budget_bytes`. The function measures `pairs` pairs of passes: one pass of a pair
+    computes checksums, and the other pass does not. For each pair, the time with checksums is divided by the time
+    without checksums. The returned share is the median of these ratios, minus 1. A counter cannot measure the time of
+    checksums, because the checksums of planes are computed together with the updates.
 
     Each measured pass reads the current copy of the run in `directory` and writes the other copy. The written copy is
     never committed.
@@ -179,7 +179,7 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
 
 def smooth(shape: tuple[int, ...], mean: float) -> Planes:
     """Return a function that computes the planes of a field. The values of the field are waves around `mean` along
-    every axis. The amplitude is 10 % of `mean`, or 0.01 if `mean` is 0."""
+    every axis. The amplitude of the waves is 10 % of `mean`, or 0.01 if `mean` is 0."""
     size = 0.1 * abs(mean) if mean else 0.01
 
     def planes(z0: int, z1: int) -> NDArray[np.float32]:
@@ -195,7 +195,8 @@ def smooth(shape: tuple[int, ...], mean: float) -> Planes:
 
 
 def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    """Return the planes z0 <= z < z1 of the initial values of heat7. The values are smooth and quick to compute."""
+    """Return the planes z0 <= z < z1 of the initial values of heat7. The initial values are smooth and quick to
+    compute."""
     _, ny, nx = shape
     z, y, x = np.ogrid[z0:z1, 0:ny, 0:nx]
     waves = np.sin(0.01 * z), np.cos(0.02 * y), np.sin(0.03 * x)

@@ -1,16 +1,16 @@
-"""`outcrop bench stencils`: measure each family of stencils in the library, in memory and out of core. If Devito has
-the same equations, the benchmark also measures Devito in memory.
+"""`outcrop bench stencils`: measure each family of stencils in the library, in memory and out of core. If the module
+`devito` has the same equations, the benchmark also measures Devito in memory.
 
     `sweeps`        In memory, one step after another, with the best size of blocks in y.
     `in memory`     Temporal blocking for the cache. The window holds the whole grid. Only the updates are timed.
     `out of core`   Whole runs with all reads, waits, flushes and commits. The budget is a sixteenth of the memory that
                     the whole grid needs.
-    `Devito`        The same equations in memory, if the module `devito` has them. Devito tunes itself. A large grid is
-                    replaced by a grid with planes of the same size, but with fewer planes.
+    `Devito`        The same equations in memory, if the module `devito` has them. Devito tunes itself. In place of a
+                    large grid, Devito gets a grid with planes of the same size, but with fewer planes.
 
 Each rate is the number of cells times the number of steps, divided by the seconds. A cell counts once in each step, for
 any number of fields and stages. The speed of a machine varies, so the four rates are measured alternately, and medians
-are compared. Each measurement is a new process, which continues the stored run.
+are compared. Each measurement of a whole run is a new process, which continues the run that is stored on disk.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SWEEP_BYTES = 400 << 20
 """The memory for plain sweeps. This memory is much larger than the caches."""
 DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
 """The maximum numbers of steps and bytes of a run of Devito. The time of Devito for the whole case is calculated from
-this run, because all steps and planes take equal times."""
+the run with these numbers, because all steps and planes take equal times."""
 COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 
 
@@ -52,8 +52,9 @@ COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 class StencilCase:
     """One stencil of the library. `plane` is (ny, nx) for a grid of three axes, and (nx,) for a grid of two axes.
 
-    Fields are smooth waves around 0, or around their value in `means`. With these values, results do not grow without
-    bound. Results also do not become denormal numbers, because the processor computes slowly with such numbers.
+    The initial values of a field are smooth waves around 0, or around the value of the field in `means`. With these
+    initial values, results do not grow without bound. Results also do not become denormal numbers, with which the
+    processor would compute slowly.
     """
 
     name: str
@@ -74,7 +75,7 @@ _WIDE, _LONG, _NARROW, _ROW = (256, 512), (128, 512), (128, 256), (16384,)
 _VELOCITY = {"v": 2000.0}
 
 # For each step of a pass, the window needs r more planes, where r is the radius of the stencil. So the grid of a
-# stencil with a large radius has more planes than other grids, but smaller planes.
+# stencil with a large radius has more planes than the grids of other stencils, but smaller planes.
 CASES = (
     StencilCase("heat2", _WIDE, 96, {"u": 1.0}),
     StencilCase("heat4", _WIDE, 64, {"u": 1.0}),
@@ -129,8 +130,9 @@ def bench(
     axes, the grid has ny * nz rows of nx cells. `only` contains names of stencils, separated by commas. `turns` is the
     number of repeats.
 
-    The files are made in a new folder inside `directory`, and are removed at the end. Raises InputError for an unknown
-    stencil, and for a grid that does not fit into memory or on the disk. Raises StorageError if a run fails.
+    The files of the benchmark are made in a new folder inside `directory`, and are removed at the end. Raises
+    InputError for an unknown stencil, and for a grid that does not fit into memory or on the disk. Raises StorageError
+    if a run fails.
     """
     scale, cases = SMALL if small else FULL, chosen_cases(only)
     scale = replace(scale, repeats=turns or scale.repeats)
@@ -159,7 +161,7 @@ def chosen_cases(only: str | None) -> list[StencilCase]:
 
 
 def copies_of(case: StencilCase) -> int:
-    """Return the number of arrays that a run in memory needs: one or two for each field."""
+    """Return the number of arrays that the case needs in memory: one or two for each field."""
     return sum(2 if storage.is_double else 1 for storage in case.stencil.storage)
 
 
@@ -230,8 +232,8 @@ def measure(
 
 
 def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:
-    """Return the seconds that Devito needs. For a large case, Devito computes only some of the planes and steps. The
-    time for the whole case is calculated from the time for these planes and steps."""
+    """Return the seconds that Devito needs for a case. For a large case, Devito computes only some of the planes and
+    steps. The time for the whole case is calculated from the time for the computed planes and steps."""
     planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
     fewer = min(steps, DEVITO_STEPS)
     seconds = devito.seconds(name, (planes, *shape[1:]), fewer, threads)
@@ -239,7 +241,7 @@ def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: i
 
 
 def make_run(where: Path, case: StencilCase, shape: tuple[int, ...], steps: int) -> Problem:
-    """Make a run with initial values in a new directory, and return its problem."""
+    """Make the run of a case with initial values in the new directory `where`. Return the problem of the run."""
     simulation = Simulation(case.stencil, shape=shape, dtype="float32", directory=where)
     simulation.assign(case.values(shape))
     return simulation.prepare(steps).problem

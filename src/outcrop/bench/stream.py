@@ -1,18 +1,19 @@
 """`outcrop bench stream`: measure the bandwidth of DRAM, and of arrays on a tier.
 
 The benchmark is the distributed STREAM of A. Jackson (EPCC). All ranks of all nodes run the four loops of McCalpin's
-STREAM at the same time. The arrays of a node have four times the size of its last-level caches. The benchmark has the
-same modes as Jackson's benchmark:
+STREAM at the same time. The arrays of a node have four times the size of the last-level caches of the node. The
+benchmark has the same modes as Jackson's benchmark:
 
     `dram`         Reads from DRAM and writes to DRAM.
     `none`         Reads from the tier and writes to the tier, without flushes.
-    `individual`   Like `none`, but each element is flushed separately. If the tier needs msync, each page is flushed.
+    `individual`   Like `none`, but each element is flushed separately. If the tier needs msync, each page is flushed
+                   separately.
     `collective`   Like `none`, but one flush covers the whole result.
     `read-only`    Reads from the tier and writes to DRAM.
     `write-only`   Reads from DRAM and writes to the tier.
 
 All ranks of a node begin each loop at the same time. The modes take turns. In a turn, all loops of one mode are
-repeated several times, and the first repeat is not counted. The results of the loops are checked.
+repeated several times, and the first repeat is not counted. The benchmark checks the results of the loops.
 
     mpirun -n 4 outcrop bench stream -d SCRATCH        # each rank has its own files in SCRATCH
 """
@@ -54,7 +55,7 @@ then doubles it."""
 
 @dataclass(frozen=True)
 class StreamLoop:
-    """A loop, with the names of its arrays. `second` is "" if the loop reads only one array."""
+    """A loop of STREAM, with the names of its arrays. `second` is "" if the loop reads only one array."""
 
     name: str
     first: str
@@ -66,8 +67,8 @@ class StreamLoop:
         return 3 if self.second else 2
 
     def value(self, first: float, second: float) -> float:
-        """All elements of the inputs have the values `first` and `second`. Return the value of each element of the
-        result."""
+        """All elements of the first input array have the value `first`, and all elements of the second input array have
+        the value `second`. Return the value of each element of the result."""
         if not self.second:
             return SCALAR * first if self.name == "scale" else first
         return first + (SCALAR * second if self.name == "triad" else second)
@@ -113,8 +114,8 @@ SHARE_OF_FREE = 2
 
 
 def find_tier(directory: Path, name: str | None) -> Tier:
-    """Return the tier with this name or kind, or by default the tier of `directory`. Raises InputError if the tier does
-    not exist or is DRAM."""
+    """Return the tier with the name or kind `name`. If `name` is None, return the tier of `directory`. Raises
+    InputError if the tier does not exist or is DRAM."""
     tiers = find_tiers((directory,))
     if name is None:
         found = tiers_holding(nearest_existing(directory), tiers)
@@ -133,7 +134,7 @@ def find_tier(directory: Path, name: str | None) -> Tier:
 
 
 def why_not_flushed(tier: Tier) -> str:
-    """Return the reason why flushes are not measured on a tier, or "" if flushes are measured."""
+    """Return the reason why the benchmark does not measure flushes on the tier, or "" if flushes are measured."""
     if tier.is_memory:
         return f"{tier.kind} is memory: nothing there lasts longer than the process"
     if tier.persistence == Persistence.REBOOT:
@@ -161,15 +162,15 @@ def check_room(tier: Tier, needed_bytes: int) -> None:
 ALIGNMENT_BYTES = 2 << 20
 PAGE_DOUBLES = PAGE_BYTES // ITEM_BYTES
 PROBED_PAGES, PROBES = 8, 3
-"""A short measurement decides how many pages the mode `individual` flushes. PROBED_PAGES is its number of pages for
-each thread, and PROBES is its number of repeats."""
+"""A short measurement decides how many pages the mode `individual` flushes. PROBED_PAGES is the number of pages that
+each thread flushes in this measurement, and PROBES is the number of repeats."""
 
 
 @dataclass(frozen=True)
 class StreamScale:
-    """The number of bytes of one array of one rank, and the numbers of repeats. The measurement has `rounds` rounds,
-    and each mode has one turn in each round. In a turn, the first repeat does not count, and the next `repeats` repeats
-    count. A turn that has already taken `max_seconds` ends early."""
+    """The scale of the benchmark: the number of bytes of one array of one rank, and the numbers of repeats. The
+    measurement has `rounds` rounds, and each mode has one turn in each round. In a turn, the first repeat does not
+    count, and the next `repeats` repeats count. A turn that has already taken `max_seconds` ends early."""
 
     array_bytes: int
     rounds: int
@@ -196,15 +197,15 @@ class LoopTime:
 
 @dataclass(frozen=True)
 class ModeTimes:
-    """The measurement of a mode on one rank. `count` is the number of values (float64) of an array. `times` has the
-    times of all repeats of each loop. `is_right` is true if all results were right."""
+    """The result of the measurement of a mode on one rank. `count` is the number of values (float64) of an array.
+    `times` has the times of all repeats of each loop. `is_right` is true if all results were right."""
 
     count: int
     times: dict[str, list[LoopTime]]
     is_right: bool
 
     def __add__(self, later: ModeTimes) -> ModeTimes:
-        """Join the times of two turns of the same mode."""
+        """Join the times of this turn with the times of a later turn of the same mode."""
         both = {name: of + later.times[name] for name, of in self.times.items()}
         return ModeTimes(self.count, both, self.is_right and later.is_right)
 
@@ -221,10 +222,12 @@ class RankStream:
     """STREAM on one rank, with three arrays in DRAM and three arrays on `tier`."""
 
     def __init__(self, tier: Tier, scale: StreamScale, threads: int, ranks: Ranks) -> None:
-        """Allocate all memory and write it. Raises InputError or StorageError if the arrays do not fit."""
+        """Allocate the memory of all arrays, and write to this memory. Raises InputError or StorageError if the arrays
+        do not fit on the tier or into DRAM."""
         self._scale, self._ranks, self._threads = scale, ranks, threads
-        # Several ranks on a node would bind their threads to the same cores. So threads are bound here only if the node
-        # has one rank. With several ranks, the user can let mpirun bind them.
+        # If threads of several ranks on a node were bound here, they would be bound to the same cores. So the benchmark
+        # binds threads only if the node has one rank. With several ranks on a node, the user can let mpirun bind the
+        # ranks.
         self._stream = _core.Stream(threads, may_bind=ranks.on_node == 1)
         self._pitch = -(-scale.array_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         nbytes = len(STARTS) * self._pitch
@@ -249,8 +252,8 @@ class RankStream:
 
     @property
     def flushed_at_once_bytes(self) -> int | None:
-        """The number of bytes that a single flush of the mode `individual` writes back. The value is None if the tier
-        has no files."""
+        """The number of bytes that a single flush of the mode `individual` writes back. If the tier has no files, this
+        property is None."""
         return None if self._mapping is None else _core.Stream.flushed_at_once(self._mapping)
 
     def measure(self, mode: StreamMode) -> ModeTimes:
@@ -284,8 +287,8 @@ class RankStream:
         return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
 
     def _count_of(self, mode: StreamMode) -> int:
-        """Return the number of values (float64) of an array. With individual flushes, arrays have fewer values, so that
-        even the slowest rank finishes the measurement of the mode in time."""
+        """Return the number of values (float64) of an array in the mode `mode`. With individual flushes, arrays have
+        fewer values, so that even the slowest rank finishes the measurement of the mode in time."""
         if mode.flush != "individual":
             return self.count
         if self._affordable is None:
@@ -312,11 +315,12 @@ def bench(
     directory: Path, small: bool = False, png: Path | None = None, tier: str | None = None, threads: int | None = None
 ) -> dict[str, Any]:
     """Run the benchmark on all ranks. The first rank prints the figures and returns them as plain data. All other ranks
-    print and return nothing.
+    print nothing, and return an empty dictionary.
 
-    The arrays are in unnamed files on `tier`. If no tier is given, these files are in `directory`. The files disappear
-    when the process ends. `threads` is the number of threads of each rank. Raises InputError if the tier does not exist
-    or does not have enough room. Raises StorageError if a file cannot be made or flushed.
+    The arrays on the tier are in unnamed files on `tier`. If no tier is given, the unnamed files are in `directory`.
+    The unnamed files disappear when the process ends. `threads` is the number of threads of each rank. Raises
+    InputError if the tier does not exist or does not have enough room. Raises StorageError if a file cannot be made or
+    flushed.
     """
     with all_ranks() as ranks:
         place, thread_count = find_tier(directory, tier), threads or threads_of_rank(ranks)
@@ -356,7 +360,8 @@ def bench(
 
 @contextmanager
 def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
-    """Make a directory on the first rank of each node, and remove it when all ranks have finished."""
+    """The first rank of each node makes the directory. When all ranks have finished, the first rank removes the
+    directory."""
     is_first = ranks.rank == ranks.of_node(ranks.rank)[0]
     with made_directory(directory) if is_first else nullcontext():
         ranks.wait_for_node()
@@ -383,8 +388,7 @@ def measure(rank: RankStream, modes: list[StreamMode], rounds: int, ranks: Ranks
 
 @dataclass(frozen=True)
 class RankFigures:
-    """The times that a rank has measured. The keys of `modes` are the names of the modes, and the values are the times
-    of these modes."""
+    """The times that a rank has measured. `modes` maps the name of each mode to the times of the mode."""
 
     rank: int
     node: str
@@ -440,7 +444,7 @@ def _times(mode: StreamMode, loop: StreamLoop, rank: RankFigures) -> list[LoopTi
 
 
 def _moved(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigures]) -> int:
-    """Return the number of bytes that all `ranks` together move in one repeat."""
+    """Return the number of bytes that all `ranks` together move in one repeat of a loop."""
     return sum(one.modes[mode.name].count for one in ranks) * ITEM_BYTES * loop.arrays
 
 
@@ -471,7 +475,7 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of a table with a row for each mode and a column for each loop. If there are several ranks, also
-    yield a second table."""
+    yield the lines of a second table, with figures for each rank."""
     for of in ("node", "rank") if figures["ranks"] > 1 else ("node",):
         heads = [f"GB/s of a {of}: median (min to max)", *(loop.name for loop in LOOPS), "triad, of DRAM's"]
         heads += ["slowest node"] if figures["ranks"] > 1 else []

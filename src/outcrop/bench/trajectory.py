@@ -1,9 +1,9 @@
 """`outcrop bench trajectory`: compare the pushes and pops of `oc.Trajectory` with the bandwidth of the tier.
 
-Each round writes a file on the tier in direct transfers of 2 MiB, and then pushes and commits all states. Then the
-round reads the file in direct transfers, and pops all states. The speed of states in memory is compared with the speed
-of copies by NumPy. The first round does not count, because a file system is slower when it writes a block for the first
-time.
+Each round writes a file on the tier in direct transfers of 2 MiB, and then pushes and commits all states. After the
+commit, the round reads the file in direct transfers, and pops all states. The speed of states in memory is compared
+with the speed of copies by NumPy. The first round does not count, because a file system is slower when it writes a
+block for the first time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ REQUEST_BYTES, DEPTH, MAX_SECONDS = 2 << 20, 16, 120.0
 
 @dataclass(frozen=True)
 class TrajectoryScale:
-    """The shape (nz, ny, nx) of each of two float32 fields, the number of states, and the number of rounds."""
+    """The scale of the benchmark: the shape (nz, ny, nx) of each of two float32 fields, the number of states, and the
+    number of rounds."""
 
     shape: tuple[int, int, int]
     states: int
@@ -45,9 +46,9 @@ SMALL = TrajectoryScale((8, 256, 256), 3, 1)
 
 
 def bench(directory: Path, small: bool = False) -> dict[str, Any]:
-    """Measure the rates, print the figures, and return them as plain data. The files are in a new folder in
-    `directory`. The folder is removed at the end. Raises InputError if the tier does not have enough room, and
-    StorageError if a transfer fails."""
+    """Measure the rates, print the figures, and return the figures as plain data. The files of the benchmark are in a
+    new folder in `directory`. This folder is removed at the end. Raises InputError if the tier does not have enough
+    room, and StorageError if a transfer fails."""
     scale = SMALL if small else FULL
     with first_figures("trajectory", small, directory, has_plans=False) as figures, new_folder(directory) as folder:
         print(f"{scale.states} states of {format_bytes(scale.total_bytes / scale.states)}, {scale.rounds} rounds")
@@ -68,7 +69,7 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
     """Return the rates of each round in bytes per second: for pushes, for pops, and for direct transfers to and from
-    the tier. The transfers are measured just before the pushes and just before the pops."""
+    the tier. Direct writes are measured just before the pushes, and direct reads just before the pops."""
     state = _state(scale)
     total = scale.total_bytes
     found = []
@@ -88,8 +89,8 @@ def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, floa
 
 
 def _memory_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
-    """Return the rates of each round for states in memory. The result has no rates of a tier. Instead, it has the rates
-    at which NumPy copies the states."""
+    """Return the rates of each round for a trajectory whose states are in memory. Instead of the rates of a tier, the
+    result has the rates at which NumPy copies the states."""
     state = _state(scale)
     total = scale.total_bytes
     copies = [{name: np.zeros_like(values) for name, values in state.items()} for _ in range(scale.states)]

@@ -1,9 +1,9 @@
-"""`outcrop bench tuner`: compare the plan of the tuner with other plans. Also compare the predicted time of this plan
-with its measured time.
+"""`outcrop bench tuner`: compare the plan of the tuner with other plans. Also compare the predicted time of the tuner's
+plan with its measured time.
 
-For three grids and three budgets, the tuner makes the plan that a user gets. The other plans try many combinations of
-levels, blocks, slabs and cache tiles. Each plan is run once, with all passes and on the same files. The fastest plans
-are then measured alternately with the tuner's plan.
+For each of three grids and three budgets, the tuner makes the plan that a user would get. The other plans try many
+combinations of levels, blocks, slabs and cache tiles. Each plan is run once, with all its passes. All plans use the
+same files. The fastest plans are then measured alternately with the tuner's plan.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ SMALL = TunerScale(
 
 
 def bench(directory: Path, small: bool = False) -> dict[str, Any]:
-    """Run the benchmark, print the figures, and return them as plain data. Files are made inside `directory` and
-    removed at the end."""
+    """Run the benchmark, print the figures, and return the figures as plain data. The files of the benchmark are made
+    inside `directory` and removed at the end."""
     scale = SMALL if small else FULL
     with first_figures("tuner", small, directory) as figures:
         figures["cases"] = [case for shape in scale.shapes for case in _cases(directory, scale, shape)]
@@ -86,7 +86,7 @@ def _cases(directory: Path, scale: TunerScale, shape: tuple[int, int, int]) -> I
 
 
 def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> dict[str, Any]:
-    """Measure the tuner's plan and the plans of the sweep within one budget, and print the result."""
+    """Measure the tuner's plan and the plans of the sweep within one budget. Print and return the result."""
     prepared = open_simulation(where, memory=budget_bytes).prepare(scale.steps)
     state = open_state(where)
     own = prepared.plan
@@ -150,7 +150,7 @@ def _wavefronts(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
     scheme = SCHEMES["wavefront"]
     for levels in scale.levels:
         for blocks in scale.blocks:
-            # The first block gets no fringe from another block, so it has more rows than the other blocks. These
+            # The first block in y gets no fringe from another block, so it has more rows than the other blocks. These
             # additional rows are subtracted here.
             rows = problem.shape[1] - problem.radius_y * min(levels, problem.steps)
             sizes = Sizes(min(levels, problem.steps), 1, 0, block_y=0 if blocks == 1 else max(1, -(-rows // blocks)))
@@ -168,11 +168,12 @@ def _overlapped(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
 
 
 def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
-    """Run all passes of `plan` between both copies on disk, without a commit, and return the wall-clock seconds."""
+    """Run all passes of `plan` without a commit, and return the wall-clock seconds. The passes alternate between the
+    two copies on disk."""
     trial = replace(prepared, plan=plan)
     arrays = state.files(0), state.files(1), state.static_files()
-    # Each pass writes the seals of the committed state. Therefore the next pass accepts the planes that this pass has
-    # written.
+    # Each pass writes the seals of the committed state. Therefore each pass accepts the planes that the previous pass
+    # has written.
     sources, _, statics = state.seeds()
     with Engine(trial, *arrays, state.layout, scratch=state.scratch) as engine:
         start = time.perf_counter()

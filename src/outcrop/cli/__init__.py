@@ -1,7 +1,7 @@
 """The command line. This package only reads options, calls other packages and prints.
 
-`main.py` runs a command of `app.py`, which imports the files of all commands. This file contains the parts that several
-files of the package share.
+`main.py` runs a command of `app.py`, which imports the files of all commands. `__init__.py` contains the parts that
+several files of the package share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INTERRUPTED = 130
 
 
 def discard_output(stream: TextIO | None = None) -> None:
-    """Send the rest of the output of `stream` to /dev/null. The default stream is standard output."""
+    """Discard all further output of `stream`: send the output to /dev/null. The default stream is standard output."""
     null = os.open(os.devnull, os.O_WRONLY)
     with contextlib.suppress(OSError, ValueError):  # in some tests, the stream is not a file
         os.dup2(null, (stream or sys.stdout).fileno())

@@ -54,8 +54,8 @@ def simulate(
 ) -> None:  # fmt: skip
     """Place aggregators on a simulated machine, predict the time of a write, and compare with ROMIO's placement.
 
-    With --tiers, a file describes the tiers of the nodes (docs/reference/aggregation.md). Without this option, the
-    nodes have the tiers of this machine. The command writes a file only with --json.
+    With --tiers, a file describes the tiers of the nodes (docs/reference/aggregation.md). Without --tiers, the
+    simulated nodes have the tiers of this machine. `outcrop agg simulate` writes a file only with --json.
     """
     from outcrop.aggregate.nodes import node_tiers
     from outcrop.aggregate.placement import Network, Target
@@ -134,8 +134,8 @@ def machine(
     """Write a machine file for OUTCROP_AGG_MACHINE: the tiers of this node, the target of the files, the network cards.
 
     Programs in C, Fortran and Python that use the same machine file choose the same ranks as aggregators. As in
-    `outcrop tiers`, tiers that have not been measured before are measured. The file does not contain the distances
-    between ranks.
+    `outcrop tiers`, tiers that have not been measured before are measured. A machine file does not contain the
+    distances between ranks.
     """
     from outcrop.aggregate.nodes import machine_text
     from outcrop.tiers.survey import find_tiers

@@ -1,4 +1,5 @@
-"""The commands of `outcrop`, and the function that runs them with Typer. The command `completion` is in this file."""
+"""This module has the commands of `outcrop`, and the function that runs them with Typer. The command `completion` is
+also in this file."""
 
 from __future__ import annotations
 
@@ -55,8 +56,8 @@ COMMANDS = (
     run.gather, stencils.stencils, tiers.tiers, bench.bench, completion,
 )  # fmt: skip
 
-# Newer versions of Typer contain a copy of click, and older versions use the installed click. In all versions, the base
-# class of errors about arguments has the name ClickException.
+# Newer versions of Typer contain a copy of click, and older versions use the installed click. In all versions of Typer,
+# the base class of errors about arguments has the name ClickException.
 UsageProblem: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 
 app = typer.Typer(
@@ -91,7 +92,7 @@ app.add_typer(agg.agg, name="agg")
 def invoke(arguments: list[str]) -> int:
     """Run the command in `arguments` and return its exit code.
 
-    Raises UsageProblem if the arguments are wrong. Also raises all exceptions of the command.
+    Raises UsageProblem if the arguments are wrong. Also raises all exceptions that the command raises.
     """
     output, errors = sys.stdout, sys.stderr
     words = options.join_sizes(arguments) if arguments[:1] in (["run"], ["plan"]) else arguments
@@ -113,8 +114,9 @@ def invoke(arguments: list[str]) -> int:
 
 
 def usage_text(error: Exception, arguments: list[str]) -> str:
-    """Return the message of a UsageProblem without a full stop at its end. If a number cannot be read, the message
-    names the wrong value. The function adds this value, because some versions of Typer do not name it."""
+    """Return the message of the UsageProblem `error` without a full stop at its end. If the text of a number is wrong,
+    the message names this text. Some versions of Typer do not name the wrong value, so this function adds the value to
+    the message."""
     if getattr(error, "option_name", "") == "--set" and arguments[:1] == ["plan"]:
         return "--set: a sweep is planned one run at a time; give one value, such as --param kappa=0.5"
     text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]

@@ -54,8 +54,8 @@ def export(
 ) -> None:
     """Write the committed fields of RUN, and optionally its snapshots, traces, norms and sources, to a file.
 
-    Give one of --netcdf, --hdf5, --vtk and --zarr. Values are copied a few planes at a time, and checksums are tested.
-    The file gets its name when it is complete.
+    Give one of --netcdf, --hdf5, --vtk and --zarr. The values are copied a few planes at a time, and their checksums
+    are tested. The new file gets its name when all values are in the file.
     """
     from outcrop.run.results.export import export as export_results
 

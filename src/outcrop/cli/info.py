@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = Path("-")
 MAX_SEGMENTS = 1_000_000
-"""The maximum number of segments of a history for which repeated steps are counted. For this number, it takes a few
-seconds. A damaged manifest can contain any number of steps."""
+"""The maximum number of segments of a history for which repeated steps are counted. With this number of segments, the
+count takes a few seconds. A damaged manifest can contain any number of steps."""
 
 
 def info(
@@ -103,8 +103,8 @@ def facts(where: Path) -> dict[str, Any]:
 
 
 def _status(run: Manifest, manifests: list[Manifest], is_in_use: bool, place: Path) -> tuple[str, str | None]:
-    """Return the status of the run, and the command that continues the run. Only an unfinished run has such a command;
-    otherwise the command is None."""
+    """Return the status of the run, and the command that continues the run. For every status other than "unfinished",
+    the command is None."""
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW, resume_command
     from outcrop.run.pace import has_ended
 
@@ -121,8 +121,8 @@ def _status(run: Manifest, manifests: list[Manifest], is_in_use: bool, place: Pa
 
 
 def _equation(run: Manifest) -> str:
-    """Return the equation as text, with "; " between the updates. Return "" if the run has no such text, or a text that
-    no program can have made."""
+    """Return the equation as text, with "; " between the updates. Return "" if the run has no text of the equation.
+    Also return "" if Outcrop cannot have written this text."""
     from outcrop.language.schema import MAX_TEXT, require_text
 
     text = run.stencil.get("equation")
@@ -147,7 +147,7 @@ def _part(run: Manifest) -> dict[str, Any] | None:
 
 
 def _parts(where: Path, manifests: list[Manifest]) -> dict[str, Any]:
-    """Return facts about the parts of a run. `manifests` contains the manifest of each part."""
+    """Return facts about the parts of a run of several ranks. `manifests` contains the manifest of each part."""
     from outcrop.plan.problem import chunk_rows
     from outcrop.run.ranks.shared import group_of
 
@@ -227,7 +227,7 @@ def _acquisition(run: Manifest, state: Any) -> dict[str, Any]:
 
 
 def as_text(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the facts as rows of a name and a text."""
+    """Return the facts about a run as rows of a name and a text."""
     chosen = ", ".join(f"{name} = {value:g}" for name, value in found["parameters"].items())
     size, axes = _by_axis(found["shape"], found), ", ".join(x_first(found["axes"], found["axes"]))
     arrays, shards = found["arrays_on_disk"], found["shards_per_array"]
@@ -311,15 +311,16 @@ def _parts_text(where: str, parts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _rim_text(found: dict[str, Any]) -> str:
-    """Arrays can have additional cells around the user's grid. Return a text about these cells, or "" if there are
-    none."""
+    """Arrays can have additional cells around the user's grid. Return a text about the additional cells, or "" if there
+    are none."""
     if not any(found["padding"]):
         return ""
     return f", stored with {_by_axis(found['padding'], found)} cells around it"
 
 
 def _by_axis(values: Sequence[float], found: dict[str, Any]) -> str:
-    """Return a text such as "64 x 32 x 16". `values` has a number for each axis, in the order of the stored arrays."""
+    """Return the values in one text, such as "64 x 32 x 16". `values` has a number for each axis, in the order of the
+    stored arrays."""
     return " x ".join(f"{one}" if isinstance(one, int) else f"{one:g}" for one in x_first(values, found["axes"]))
 
 

@@ -1,10 +1,10 @@
 """`outcrop`: runs a command, and turns every error into one line and an exit code.
 
-A command has one of three exit codes. The exit code 0 means that the command has succeeded. The exit code 2 means that
-the command was refused or has failed; one line on standard error gives the reason. The exit code 130 means that the
-user has interrupted the command. A reader can close standard output, as in `outcrop info run.oc | head -1`. Then most
-commands end by the signal SIGPIPE, like other programs. The commands `run` and `resume` continue without output
-(`RunOutput`).
+A command ends with one of three exit codes. The exit code 0 means that the command has succeeded. The exit code 2 means
+that the command was refused or has failed; one line on standard error gives the reason. The exit code 130 means that
+the user has interrupted the command. The reader of standard output can close the pipe, as in `outcrop info run.oc |
+head -1`. After that, most commands end by the signal SIGPIPE, like other programs. But the commands `run` and `resume`
+continue without output (`RunOutput`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ shortened."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and exit. By default, the command is in the arguments of this process."""
+    """Run the command in `arguments` and exit. The default of `arguments` are the arguments of this process."""
     signal.signal(signal.SIGTERM, _interrupt)
     _open_standard_files()
     code = call(list(sys.argv[1:] if arguments is None else arguments))
@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         if code == 0:  # after an error, the command has already printed its error message
             code = _print_error(f"standard output: {error.strerror}", FAILED)
-        # The buffer of standard output still holds the text that could not be written. Without the following call,
-        # Python would try to write the text again at exit, and would fail again.
+        # The buffer of standard output still holds the text that could not be written. Without `discard_output`, Python
+        # would try to write this text again at exit, and would fail again.
         discard_output()
     try:
         sys.stderr.flush()
@@ -84,7 +84,7 @@ def _call(arguments: list[str]) -> int:
 
 def _check_words(arguments: Sequence[str]) -> None:
     """Raise InputError if a word of the command line is empty or is not UTF-8. Typer treats an empty word as the
-    current directory. A manifest cannot store a word that is not UTF-8."""
+    current directory. The manifest of a run cannot store a word that is not UTF-8."""
     for number, word in enumerate(arguments):
         if not word or re.fullmatch(r"--[a-z][a-z-]*=", word):
             option = word.rstrip("=") or next(iter(arguments[number - 1 : number]), "")
@@ -98,9 +98,9 @@ def _check_words(arguments: Sequence[str]) -> None:
 
 def _open_standard_files() -> None:
     """If the caller has closed a standard file (`>&-`), open /dev/null in its place. If the standard file stayed
-    closed, the next file that this process opens would get the number of the standard file. Messages would then be
-    written into that next file. The function also sets the error handler of standard output, so that characters that
-    cannot be encoded are escaped."""
+    closed, the next file that this process opens would get the number of the standard file. Messages would then go into
+    that next file. The function also sets the error handler of standard output. Then characters that cannot be encoded
+    are escaped."""
     null = os.open(os.devnull, os.O_RDWR)
     while null <= 2:  # the system call `dup` returns the lowest free number
         null = os.dup(null)
@@ -113,8 +113,8 @@ def _open_standard_files() -> None:
 
 
 def _end_by_sigpipe() -> None:
-    """End this process by SIGPIPE. The system uses this signal to end other programs when their pipe is closed. Python
-    ignores this signal, so the default effect of the signal is restored first."""
+    """End this process by SIGPIPE. With SIGPIPE, the system ends other programs when their pipe is closed. Python
+    ignores SIGPIPE, so the default effect of this signal is restored first."""
     discard_output()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})

@@ -60,7 +60,7 @@ _TYPES: dict[str, Any] = {
 option's default. If the default is False, the option is a flag. For any other default, the option is a text."""
 
 _FIRST = ("stencil", "shape", "steps", "directory", "memory")
-"""The options that nearly every run needs. The help texts of commands show these options before all other options."""
+"""The options that nearly every run needs. The help texts of commands show these options first."""
 
 _LONG = 1 << 20
 """A width in characters that no sentence exceeds."""
@@ -71,8 +71,8 @@ _MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 128 << 10
 
 
 def complete_stencil(incomplete: str) -> list[str]:
-    """Return the names of built-in stencils that begin with `incomplete`, for the completion of a shell. If several
-    families are possible, return only the names of the families."""
+    """Return the names of built-in stencils that begin with `incomplete`, for the completion of a shell. If names of
+    several families begin with `incomplete`, return only the names of the families."""
     from outcrop.language.library.table import FAMILIES, family_names
 
     families = [one for one in FAMILIES if one.startswith(incomplete)]
@@ -82,7 +82,7 @@ def complete_stencil(incomplete: str) -> list[str]:
 
 
 def _complete_stencil_or_file(incomplete: str) -> list[str]:
-    """Return the names that begin with `incomplete`: names of stencils, TOML files and folders."""
+    """Return the names of stencils, TOML files and folders that begin with `incomplete`."""
     from outcrop.run.options_file import SUFFIX
 
     folder, _, start = incomplete.rpartition("/")
@@ -96,8 +96,8 @@ def _complete_stencil_or_file(incomplete: str) -> list[str]:
 
 
 def _complete_parameter(ctx: Context, incomplete: str) -> list[str]:
-    """Return the parameters of the stencil that the command line names. Each parameter is followed by "=" and its
-    default."""
+    """Return completions for the parameters of the stencil that the command line names: for each parameter its name,
+    "=" and its default."""
     from outcrop.language.library import find_stencil
     from outcrop.language.library.table import split_name
 
@@ -138,8 +138,8 @@ text."""
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands whose help shows the whole first sentence of each command. By default, the sentence is cut at
-    the width of the terminal."""
+    """A group of commands whose help shows the whole first sentence of each command. By default, Typer cuts this
+    sentence at the width of the terminal."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
@@ -151,8 +151,8 @@ class CommandGroup(TyperGroup):
 
 def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds options of a run to a command: the options in `names`, or all options if `names` is
-    empty. The first argument of the command is then a dictionary with the values of these options on the command line.
-    If `unless` is not "", the help shows `unless` as the default of each option except `ranks`."""
+    empty. The decorated command gets a dictionary as its first argument: the values of these options on the command
+    line. If `unless` is not "", the help shows `unless` as the default of each option except `ranks`."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = get_type_hints(command, include_extras=True)
@@ -252,9 +252,9 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
 
 
 def return_freed_memory() -> None:
-    """Make the C library return large freed blocks of memory to the system. By default, the library can keep freed
-    blocks for later use, and the size of the kept blocks can increase. The process would then need more memory than the
-    window."""
+    """Make the C library return large freed blocks of memory to the system. By default, the C library can keep freed
+    blocks for later use, and the size of the kept blocks can increase. Without `mallopt`, the process would then need
+    more memory than the window."""
     with contextlib.suppress(OSError, AttributeError):  # a C library may have no function mallopt
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _THRESHOLD_BYTES)
 
@@ -263,7 +263,8 @@ def join_sizes(words: list[str]) -> list[str]:
     """Return the words of a command line. The one, two or three numbers after `-n` are joined into one word, such as
     "20 12 10".
 
-    The stencil determines how many numbers follow `-n`. But an option of Typer takes a fixed number of words.
+    The words are joined because the stencil determines how many numbers follow `-n`, but an option of Typer takes a
+    fixed number of words.
     """
     joined: list[str] = []
     rest = list(words)
@@ -281,8 +282,8 @@ def join_sizes(words: list[str]) -> list[str]:
 
 
 def name_output(words: list[str]) -> list[str]:
-    """Return the words of `outcrop info` with a value for each `--json`. Without a file after it, `--json` means
-    standard output, which is the file "-"."""
+    """Return the words of the command `outcrop info`, with a value for each `--json`. If no file follows `--json`, the
+    value is "-", which means standard output."""
     joined: list[str] = []
     places = sum(not word.startswith("-") for word in words[1:])
     for number, word in enumerate(words):
@@ -317,8 +318,8 @@ def parse_size(text: str, stencil: Stencil) -> Shape:
 
 
 def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
-    """Convert a list of texts such as ["c0=0.4"] to a dictionary such as {"c0": 0.4}. Raises InputError if a text is
-    not NAME=VALUE, or if a name occurs twice."""
+    """Convert texts of parameters such as ["c0=0.4"] to a dictionary such as {"c0": 0.4}. Raises InputError if a text
+    does not have the form NAME=VALUE, or if a name occurs twice."""
     values: dict[str, float] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -344,30 +345,31 @@ def check_output(path: Path | None, option: str) -> None:
 
 
 def check_picture(path: Path | None, option: str, endings: Sequence[str] = PICTURES) -> None:
-    """Check the file of a picture with `check_output`. Also raise InputError if the name of the file has an ending that
-    is not in `endings`. A name without an ending is allowed."""
+    """Check the file of a picture with `check_output`. Also raise InputError if the ending of the file's name is not in
+    `endings`. A name without an ending is allowed."""
     check_output(path, option)
     if path is not None and path.suffix and path.suffix.lower() not in endings:
         raise InputError(f"{option} {path}: the ending {path.suffix} is unknown; there are: {', '.join(endings)}")
 
 
 def write_json(path: Path | None, option: str, data: object) -> None:
-    """Write `data` as JSON to the file of an option, if the option is given. Raises InputError as `write_file` does."""
+    """If the option is given, write `data` as JSON to the file of the option. Raises InputError as `write_file`
+    does."""
     if path is not None:
         write_file(path, option, (json_format.dumps(data, indent=2) + "\n").encode())
 
 
 def write_picture(path: Path, option: str, picture: Figure, dpi: int) -> None:
-    """Write a picture to the file of an option, in the format of its ending, by default as PNG. Raises InputError as
-    `write_file` does."""
+    """Write a picture to the file of an option. The ending of the file's name determines the format, and the default
+    format is PNG. Raises InputError as `write_file` does."""
     drawn = BytesIO()
     picture.savefig(drawn, dpi=dpi, format=path.suffix.lower().removeprefix(".") or "png")
     write_file(path, option, drawn.getvalue())
 
 
 def write_file(path: Path, name: str, content: bytes) -> None:
-    """Write a file of the user, and make its directory if necessary. Raises InputError if the file cannot be
-    written."""
+    """Write a file that the user has named, and make its directory if the directory is missing. Raises InputError if
+    the file cannot be written."""
     made = make_directory(path.absolute().parent)
     try:
         path.write_bytes(content)

@@ -1,19 +1,20 @@
-"""Draw slices of arrays: one panel for each slice, with the same colours in all panels. Write such figures as a movie.
+"""Draw slices of arrays: one panel for each slice, with the same colours in all panels. Also write figures of slices as
+a movie.
 
-The colours depend on the signs of the values. If values have both signs, zero is in the middle of a diverging colour
-map. Otherwise, the colour map is sequential. Large slices are reduced before they are read: only every second, third,
-... cell along an axis is drawn.
+The colours in a picture depend on the signs of the values. If the values of the slices have both signs, zero is in the
+middle of a diverging colour map. Otherwise, the colour map is sequential. Large slices are reduced before they are
+read: only every second, third, ... cell along an axis is drawn.
 
-The shape of the figure depends on the shape of the slices, so that the panels fill the figure. A slice is stretched if
-one side is much longer than the other side. Otherwise its cells would be too small to see.
+The shape of the figure depends on the shape of the slices, so that the panels fill the figure. If one side of a slice
+is much longer than the other side, the slice is stretched. Without stretching, its cells would be too small to see.
 
 Movies are written frame by frame: GIF with Pillow, MP4 with the program ffmpeg. Only one frame is in memory.
 
-Pillow's own writer keeps all frames in memory until it writes them. `GifFile` therefore writes each frame immediately:
+Pillow's own writer keeps all frames in memory until it writes them. Therefore `GifFile` writes each frame immediately:
 
     header with the colour table | loop | frame 0 | frame 1 | ... | ;
 
-All frames use one colour table: the colours of the colour map, and greys for the text and its smooth edges."""
+All frames of a GIF use one colour table: the colours of the colour map, and greys for the text and its smooth edges."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ NOT_FINITE = "#e040fb"
 class Panel:
     """One slice. `index` selects the cells that are drawn. `axes` are the axes of the panel, the vertical axis first,
     or the only axis. `place` names the slice, such as "z = 20". If the axes have different units, `ratio` is the width
-    of the panel divided by its height, and otherwise 0."""
+    of the panel divided by its height. If the axes have the same unit, `ratio` is 0."""
 
     index: Index
     axes: tuple[Axis, ...]
@@ -80,8 +81,8 @@ class Panel:
 
 
 def panels_of(subject: Subject, slices: Sequence[str]) -> list[Panel]:
-    """Return a panel for each slice in texts such as "z=10,20". If `slices` is empty, a grid of three axes gets the
-    slice of `default_cut`. Raises InputError for slices that are not in the grid."""
+    """Return a panel for each slice. `slices` has texts such as "z=10,20". If `slices` is empty, a grid of three axes
+    gets the slice of `default_cut`. Raises InputError if a slice is not in the grid."""
     shape = subject.shape
     if len(shape) < 3:
         if slices:
@@ -103,10 +104,10 @@ def panels_of(subject: Subject, slices: Sequence[str]) -> list[Panel]:
 
 
 def default_cut(sizes: Mapping[str, int]) -> tuple[str, int]:
-    """Return the axis and the place of the slice that is drawn by default. Usually, this slice is in the middle of the
-    first axis. A grid can also be a thin box: its shortest axis has less than half as many cells as each other axis.
-    Then the slice is in the middle of the shortest axis, and shows the large side of the box. `sizes` has the number of
-    cells of each axis."""
+    """Return the axis and the place of the slice that is drawn by default. Usually, the default slice is in the middle
+    of the first axis. A grid is a thin box if its shortest axis has less than half as many cells as each other axis. In
+    a thin box, the default slice is in the middle of the shortest axis, and shows the large side of the box. `sizes`
+    has the number of cells of each axis."""
     shortest = min(sizes, key=lambda name: sizes[name])
     others = [size for name, size in sizes.items() if name != shortest]
     axis = shortest if 2 * sizes[shortest] < min(others) else next(iter(sizes))
@@ -117,8 +118,8 @@ def parse_slices(
     text: str, sizes: Mapping[str, int], axes: Mapping[str, Axis] | None = None
 ) -> list[tuple[str, int]]:
     """Convert "z=10,256" to [("z", 10), ("z", 256)]. `sizes` has the number of values along each axis. Raises
-    InputError for an unknown axis and for a place outside the grid. With `axes`, the message explains the indices of
-    boxes and of coarse snapshots."""
+    InputError if the axis is unknown, or if a place is outside the grid. If `axes` is given, the message of the error
+    explains the indices of boxes and of coarse snapshots."""
     axis, equals, numbers = text.partition("=")
     axis = axis.strip() if axis.strip() in sizes else axis.strip().lower()
     try:
@@ -139,8 +140,8 @@ def parse_slices(
 
 
 def _meaning_of_index(axis: Axis) -> str:
-    """Return the end of a message. It says how the indices of an axis of snapshots differ from the cells of the
-    grid."""
+    """Return the end of a message: a text that says how the indices of an axis of snapshots differ from the cells of
+    the grid."""
     if axis.first == 0 and axis.group == 1:
         return ""
     what = "the values of the snapshots" if axis.group > 1 else "the cells of the box"
@@ -151,8 +152,8 @@ def _meaning_of_index(axis: Axis) -> str:
 
 
 def parse_limits(text: str | None) -> tuple[float, float] | None:
-    """Convert "-1,1" to (-1.0, 1.0). Raises InputError for other texts, and if the second number is not greater than
-    the first."""
+    """Convert "-1,1" to (-1.0, 1.0). Raises InputError for other texts. Also raises InputError if the second number is
+    not greater than the first number."""
     if text is None:
         return None
     try:
@@ -174,7 +175,7 @@ def check_colors(colors: str) -> None:
 
 @dataclass
 class Range:
-    """The smallest and the largest finite value of arrays, and the number of cells that are not finite."""
+    """The smallest and the largest finite value of the drawn arrays, and the number of cells that are not finite."""
 
     low: float = math.inf
     high: float = -math.inf
@@ -191,8 +192,8 @@ class Range:
 
 @dataclass(frozen=True)
 class Scale:
-    """The colours of the values from `low` to `high`. `extend` is an argument of matplotlib's colour bars: the sides on
-    which values lie outside this range."""
+    """The colour scale for the values from `low` to `high`. `extend` is an argument of matplotlib's colour bars: the
+    sides on which values lie outside this range."""
 
     colors: str
     low: float
@@ -215,7 +216,7 @@ class Scale:
 
     @property
     def norm(self) -> Normalize:
-        """The function from values to colours. With a diverging map, zero has the middle colour."""
+        """The function from values to colours. In a diverging colour map, zero has the middle colour."""
         from matplotlib.colors import Normalize, TwoSlopeNorm
 
         if self.colors == DIVERGING and self.low < 0 < self.high:
@@ -231,9 +232,9 @@ def columns_of(panels: int) -> int:
 @dataclass(frozen=True)
 class PictureShape:
     """The arrangement of panels in a figure. `panel` is the width and the height of a panel without its labels.
-    `figure` is the width and the height of the figure. All sizes are in inches. If `is_stretched` is true, cells are
-    not drawn as squares. If `has_bar_below` is true, the colour bar is below the panels, and otherwise at the right
-    side."""
+    `figure` is the width and the height of the figure. All sizes are in inches. If `is_stretched` is true, the cells of
+    the panels are not drawn as squares. The colour bar is below the panels if `has_bar_below` is true, and at the right
+    side if it is false."""
 
     columns: int
     rows: int
@@ -258,7 +259,8 @@ class PictureShape:
         def size(columns: int) -> tuple[float, float]:
             return (width + BESIDE) * columns, (height + BELOW) * -(-len(panels) // columns)
 
-        # The best number of columns has few empty places and gives a figure that is a little wider than high.
+        # The best number of columns of panels leaves few empty places, and gives a figure that is a little wider than
+        # high.
         def badness(columns: int) -> float:
             across, up = size(columns)
             empty = -(-len(panels) // columns) * columns / len(panels)
@@ -339,8 +341,8 @@ class Picture:
         return f"{title}, {', '.join(panel.place for panel in self._panels)}"
 
     def _widen(self) -> None:
-        """Widen the figure until no label is cut off. This is necessary because matplotlib leaves too little space for
-        long numbers beside panels with square cells. The frames of a movie keep the size of the first frame."""
+        """Widen the figure until no label is cut off. Without this, matplotlib leaves too little space for long numbers
+        beside panels with square cells. The frames of a movie keep the size of the first frame."""
         for _ in range(MAX_WIDENINGS if not self._is_shown else 0):
             self.figure.draw_without_rendering()
             box, width = self.figure.get_tightbbox(), self.figure.get_figwidth()
@@ -352,23 +354,24 @@ class Picture:
 
     @staticmethod
     def _in_lines(text: str, width: float) -> str:
-        """Divide a title into lines of at most `width` inches."""
+        """Divide the title of a figure into lines of at most `width` inches."""
         return "\n".join(wrap(text, max(12, int(LETTERS_PER_INCH * width))))
 
     def keep_layout(self) -> None:
-        """Keep the places of all parts of the figure, so that they do not move in the next frames of a movie."""
+        """Keep the places of all parts of the figure, so that these parts do not move in the next frames of a movie."""
         self.figure.set_layout_engine("none")
 
 
 def set_upright(label: Text) -> None:
-    """Turn a short label of a vertical axis upright, because rotated letters look like other signs: u like ⊃."""
+    """Turn a short label of a vertical axis upright, because a rotated letter looks like another sign: u looks like
+    ⊃."""
     if len(label.get_text()) <= MAX_UPRIGHT:
         label.set(rotation="horizontal", horizontalalignment="center", verticalalignment="center")
 
 
 def check_down(down: str | None, panels: Sequence[Panel]) -> str:
-    """Return the axis of the option --down, or "" without this option. Raises InputError if the axis is not vertical in
-    any panel."""
+    """Return the axis that the option --down names, or "" without this option. Raises InputError if no panel has this
+    axis as its vertical axis."""
     vertical = list(dict.fromkeys(panel.axes[0].name for panel in panels if len(panel.axes) == 2))
     if down is not None and down not in vertical:
         there = " and ".join(vertical)
@@ -402,7 +405,7 @@ class Movie(Protocol):
     """A movie that is being written."""
 
     def add(self, figure: Figure) -> None:
-        """Draw the figure as the next frame. All figures must have the same size."""
+        """Draw the figure as the next frame of the movie. All frames of a movie must have the same size."""
 
 
 class GifFile:
@@ -436,7 +439,7 @@ class GifFile:
 
 
 class Mp4File:
-    """A program ffmpeg that gets raw frames through a pipe. The messages of ffmpeg go to the file `said`."""
+    """A running program ffmpeg, which gets raw frames through a pipe. The messages of ffmpeg go to the file `said`."""
 
     def __init__(self, path: Path, program: str, frames_per_second: float, said: IO[bytes]) -> None:
         self._command = [program, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
@@ -462,8 +465,8 @@ class Mp4File:
             self.end()
 
     def end(self) -> None:
-        """Wait until the program has written the movie. If the program has failed, raises InputError with the last
-        message of the program."""
+        """Wait until ffmpeg has written the movie. Raises InputError if ffmpeg has failed. The message has the last
+        message of ffmpeg."""
         assert self._process is not None and self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -474,7 +477,7 @@ class Mp4File:
             raise InputError(f"--mp4: ffmpeg has failed: {said.strip()}")
 
     def stop(self) -> None:
-        """Stop the program if it is still running."""
+        """Stop ffmpeg if it is still running."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -503,9 +506,9 @@ def open_mp4(path: Path, program: str, frames_per_second: float) -> Iterator[Mov
 
 @contextlib.contextmanager
 def _beside(path: Path, option: str) -> Iterator[Path]:
-    """Yield the path of a temporary file beside `path`. At the end, rename the file to `path`. If the body of the
-    `with` raises an exception, remove the file instead. A file that is not a regular file, such as /dev/null, is
-    written directly."""
+    """Yield the path of a temporary file beside `path`. At the end of the `with` block, rename the temporary file to
+    `path`. If the body of the `with` raises an exception, remove the temporary file instead. If `path` exists and is
+    not a regular file, as /dev/null, yield `path` itself."""
     if path.exists() and not path.is_file():
         yield path
         return
@@ -533,7 +536,7 @@ def _beside(path: Path, option: str) -> Iterator[Path]:
 
 
 def drawn(figure: Figure) -> Image:
-    """Draw a figure as an image with the colours red, green and blue."""
+    """Draw the figure as an image with the colours red, green and blue, and return the image."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from outcrop.run.options import RunOptions
 
 THIS_MACHINE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "bind": "--bind"}
-"""Options about this machine. These options are not allowed in a plan for another machine."""
+"""Options about the machine on which the command runs. These options are not allowed in a plan for another machine."""
 
 
 @options.takes_run_options()
@@ -151,7 +151,7 @@ def declared_machine(given: Mapping[str, Any], name: str) -> DeclaredMachine:
 
 
 def make_plan(chosen: RunOptions, declared: DeclaredMachine | None) -> Planned:
-    """Return the plan of a run on the declared machine. If `declared` is None, the run is on this machine."""
+    """Return the plan of a run on the declared machine. If `declared` is None, plan a run on this machine."""
     from outcrop.run.inputs.initial import constant_ranges
     from outcrop.run.setup import plan_elsewhere
     from outcrop.run.simulation import Simulation
@@ -169,9 +169,9 @@ def make_plan(chosen: RunOptions, declared: DeclaredMachine | None) -> Planned:
 def plan_gradient(
     chosen: RunOptions, declared: DeclaredMachine | None, wrt: tuple[str, ...] | None, json: Path | None, quiet: bool
 ) -> None:
-    """Compare the ways in which an adjoint run can get the states of the forward run. Print a table, and write it as
-    JSON if `json` is given. Raises InputError if no adjoint run can compute the gradient, or if none of the ways is
-    possible."""
+    """Compare the ways in which an adjoint run can get the states of the forward run. Print a table of the ways, and
+    write the table as JSON if `json` is given. Raises InputError if no adjoint run can compute the gradient, or if no
+    way to get the states is possible."""
     from outcrop.plan.gradient import described
     from outcrop.run.setup import set_up, set_up_elsewhere
     from outcrop.run.ways import choose_elsewhere, choose_here, history_of, task_elsewhere, task_of
@@ -214,7 +214,8 @@ def describe(
     more: Sequence[tuple[str, str]] = (),
 ) -> str:  # fmt: skip
     """Return the plan in a few lines of text. If the plan is for one of several ranks, `whole` is the problem of the
-    whole grid, and `about_ranks` contains rows about all ranks. The rows in `more` come after all other rows."""
+    whole grid, and `about_ranks` contains rows about all ranks. In the text, the rows in `more` come after all other
+    rows."""
     from outcrop.cli.plan_details import advice
     from outcrop.plan.description import planned_text
 

@@ -2,18 +2,19 @@
 `outcrop plan --draw`.
 
 The tables show the best candidates of the tuner, and the place (memory or disk) of each field that is only read. Each
-row gives the reason why the candidate or the place was chosen or not.
+row says why a candidate or a place was chosen, or why it was not chosen.
 
-The advice is a plan of the same run with the longest axis of the grid as the streaming axis. The advice is shown only
-if this order of the axes saves much time. A longer streaming axis can save time for the following reason. If the
-streaming axis is longer, the planes are smaller. Each level keeps a fixed number of planes in memory, so smaller planes
-let more levels fit into memory. With more levels, fewer passes are necessary, and the grid is read and written less
-often.
+The advice below a plan is a plan of the same run with the longest axis of the grid as the streaming axis. The advice is
+shown only if this order of the axes saves much time. The reason why a longer streaming axis can save time is as
+follows. If the streaming axis is longer, the planes are smaller. Each level keeps a fixed number of planes in memory,
+so more levels fit into memory if planes are smaller. If a pass has more levels, the run needs fewer passes, and reads
+and writes the grid less often.
 
-The picture shows one pass in space and time, its blocks, the cache tiles of a slab, and a time line. The first lines
-contain the same texts as the output of `outcrop plan`. Each colour has one meaning. Slabs are blue, blocks are brown,
-and tiles are violet and green. The time line has the colours of the benchmarks (bench/figures.py). Neighbours have
-different shades of the same colour; the shade has no other meaning."""
+The picture shows one pass in space and time, the blocks of the pass, the cache tiles of a slab, and a time line. The
+first lines of the picture contain the same texts as the output of `outcrop plan`. Each colour has one meaning. Slabs
+are blue, blocks are brown, and tiles are violet and green. The time line has the same colours as the pictures of
+benchmarks (bench/figures.py). Neighbouring slabs, blocks and tiles have different shades of one colour. The shade has
+no other meaning."""
 
 from __future__ import annotations
 
@@ -94,8 +95,8 @@ def _candidate_row(one: Candidate, chosen: Candidate, problem: Problem) -> tuple
 
 
 def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
-    """Return the main reason why a candidate was not chosen. If several candidates are equally fast, the candidate that
-    needs the least memory is chosen."""
+    """Return the main reason why a candidate was not chosen. If several candidates are equally fast, the tuner chooses
+    the candidate that needs the least memory."""
     if one is chosen:
         return "chosen"
     more = one.predicted.seconds - chosen.predicted.seconds
@@ -137,7 +138,7 @@ def advice(planned: Planned) -> str:
 
 
 def _reordered(problem: Problem) -> Iterator[Problem]:
-    """Yield the problem with its axes in other orders: each order whose first axis is a longest axis."""
+    """Yield the problem with its axes in each other order whose first axis is a longest axis."""
     own = [place for place in range(3) if problem.ndim == 3 or place != 1]
     for order in permutations(own):
         z, y, x = order if problem.ndim == 3 else (order[0], 1, order[-1])
@@ -235,7 +236,7 @@ def draw(planned: Planned) -> Figure:
 
 
 def _begins(patch: Patch) -> float:
-    """Return the lowest row of a patch."""
+    """Return the lowest row that a patch of the picture covers."""
     return min(x for x, _ in patch.corners)
 
 

@@ -1,11 +1,11 @@
 """`outcrop plan --ranks`: plan a run of several ranks without starting the ranks. The plan assumes that each rank has
-its own machine. Each of these machines has the properties of this machine, or of the machine that `--machine` declares.
+its own machine. Each machine of a rank has the properties of this machine, or of the machine that `--machine` declares.
 
-This module measures update rates on this machine. For this purpose, it plans a run of one process on a grid with as
-many rows as the largest part.
+The module `plan_ranks` measures update rates on this machine. To measure the rates, the module plans a run of one
+process on a grid with as many rows as the largest part.
 
-`outcrop plan --ranks N --simulate` also simulates the time line of all ranks. This module returns the time line as
-text, as JSON and as a picture.
+`outcrop plan --ranks N --simulate` also simulates the time line of all ranks. The module also returns the time line of
+all ranks as text, as JSON and as a picture.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LOST = {
 
 
 def counts_of(ranks: object) -> tuple[int, int]:
-    """Return the number of ranks that the option `ranks` names, and the number of parts along z. Without the option,
+    """Return the number of ranks that the option `ranks` gives, and the number of parts along z. Without this option,
     both numbers are 1. Raises InputError for other values."""
     from outcrop.run.ranks.launch import as_ranks
 
@@ -65,9 +65,9 @@ def counts_of(ranks: object) -> tuple[int, int]:
 def plan_ranks(
     chosen: RunOptions, declared: DeclaredMachine | None, ranks: int, parts_z: int
 ) -> tuple[ChosenRanks, Planned]:
-    """Return two objects. The first object has the plans of `ranks` ranks, with `parts_z` parts along z. The second
-    object has the plan of the slowest rank, with the figures of its machine. Raises the errors of `choose_ranks`, and
-    InputError for options that runs of several ranks cannot have."""
+    """Return the plans of `ranks` ranks, with `parts_z` parts along z. Also return the plan of the slowest rank, with
+    the figures of its machine. Raises the errors of `choose_ranks`, and InputError for options that runs of several
+    ranks cannot have."""
     from outcrop.run.ranks.part import LATER
 
     for name in LATER:
@@ -101,8 +101,8 @@ def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRank
     problem = problem_of(what, as_steps(chosen.steps))
     rows = max(rows_of(cut_problem(problem, ranks // parts_z)))
     planes = max(rows_of(cut_planes(problem, parts_z)), default=shape[0])
-    # A plan for one rank has no points, because the points of the whole grid can lie outside the rank's grid. A plan
-    # for one rank also has no scheme that divides updates between ranks.
+    # The plan of a single rank leaves out points, because points of the whole grid can lie outside the grid of the
+    # rank. The plan of a single rank also cannot have a scheme that divides updates between ranks.
     bare = replace(chosen, init=None, sources=(), receivers=(), snapshots=None, norms=None)
     if chosen.scheme in RANK_SCHEMES:
         bare = replace(bare, scheme="auto")
@@ -128,12 +128,12 @@ def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRank
 
 
 def prove(found: ChosenRanks, planned: Planned) -> None:
-    """Prove that the plans of all ranks are legal together. Raises IllegalPlan, a kind of AssertionError."""
+    """Prove that the plans of all ranks together are legal. Raises IllegalPlan, a kind of AssertionError."""
     validate_ranks(found.every, planned.budget_bytes)
 
 
 def rows_about(found: ChosenRanks, planned: Planned) -> list[tuple[str, str]]:
-    """Return rows of text about all ranks, as pairs (name, text)."""
+    """Return rows of text about all ranks. Each row is a pair (name, text)."""
     network, problem, rows = planned.machine.network, found.every.problem, rows_of(found.every.cut)
     parts = " and ".join(
         f"{min(each)} {what}" if min(each) == max(each) else f"{min(each)} to {max(each)} {what}"
@@ -181,7 +181,7 @@ def as_json(found: ChosenRanks) -> Mapping[str, Any]:
 @dataclass(frozen=True)
 class Simulated:
     """The simulated time line of all ranks. For comparison, `alone` is the plan of one rank without neighbours. The
-    number of rows of this rank is the mean over all ranks."""
+    grid of `alone` has the mean number of rows of all ranks."""
 
     timeline: RankTimeline
     disturbance: Disturbance
@@ -189,14 +189,13 @@ class Simulated:
 
     @property
     def efficiency(self) -> float:
-        """The time of one rank alone, divided by the time of all ranks together. This is the efficiency of weak
-        scaling."""
+        """The efficiency of weak scaling: the time of one rank alone, divided by the time of all ranks together."""
         return self.alone.predicted.seconds / self.timeline.seconds
 
 
 def as_disturbance(jitter: str | None, stall: float | None, seed: int) -> Disturbance:
-    """Return the disturbance that the options describe. `jitter` is a percentage such as "5%". Raises InputError for
-    other texts and for numbers out of range."""
+    """Return the disturbance that the options `--jitter`, `--stall` and `--seed` describe. `jitter` is a percentage
+    such as "5%". Raises InputError for other texts and for numbers out of range."""
     share = 0.0
     if jitter is not None:
         try:
@@ -213,7 +212,8 @@ def as_disturbance(jitter: str | None, stall: float | None, seed: int) -> Distur
 
 
 def simulate_ranks(found: ChosenRanks, planned: Planned, disturbance: Disturbance) -> Simulated:
-    """Simulate the plans of all ranks on the machine of `planned`. The update rate is the rate of the slowest plan."""
+    """Simulate the plans of all ranks on the machine of `planned`. All simulated ranks have the update rate of the
+    slowest plan."""
     one = found.plan
     cells, seconds = sum(work.cells for _, work in works_of(one.problem, one.passes)), one.predicted.seconds_update
     cells_per_second = cells / seconds if seconds else 1e9
@@ -224,14 +224,14 @@ def simulate_ranks(found: ChosenRanks, planned: Planned, disturbance: Disturbanc
 
 
 def _without_neighbours(every: RankPlans) -> Problem:
-    """Return the problem of one of several equal parts, with the boundaries of the whole grid."""
+    """Cut the grid into equal parts. Return the problem of one part, with the boundaries of the whole grid."""
     whole, parts_z = every.problem, max(1, len(every.planes) - 1)
     part = part_of(whole, cut_problem(whole, every.ranks // parts_z), 0, cut_planes(whole, parts_z))
     return replace(part, sides=whole.sides, max_halo=0, max_halo_z=0)
 
 
 def rows_about_simulation(one: Simulated) -> list[tuple[str, str]]:
-    """Return rows of text about the simulation, as pairs (name, text)."""
+    """Return rows of text about the simulation. Each row is a pair (name, text)."""
     timeline, given = one.timeline, one.disturbance
     how = "equally fast ranks"
     if given.jitter or given.stall_seconds:

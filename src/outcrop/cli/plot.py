@@ -129,7 +129,8 @@ def plot(
 
 
 def _frame(subject: Subject, snapshots: str | None, step: int | None) -> SubjectFrame:
-    """Return the frame after `step`, or the last frame. Raises InputError if there is no such snapshot."""
+    """Return the frame of the snapshot after `step`. If `step` is None, return the last frame. Raises InputError if
+    there is no snapshot after `step`."""
     if step is None:
         return subject.frames[-1]
     if snapshots is None:

@@ -53,7 +53,7 @@ def run(
     from outcrop.run.ranks.launch import join
     from outcrop.run.simulation import Simulation
 
-    # The ranks are connected before the options are checked, so that an error of all ranks is printed once. If the
+    # Outcrop connects the ranks before it checks the options, so that an error of all ranks is printed once. If the
     # options are in a file, the file decides whether the ranks are connected.
     is_in_file = given["stencil"].endswith(SUFFIX) and "ranks" not in given
     with together(None if is_in_file else join(given.get("ranks", "auto"))):
@@ -93,8 +93,8 @@ def _run_new(simulation: Simulation, chosen: RunOptions, output: RunOutput, quie
 
 
 def _print_not_finite(name: str, text: str) -> None:
-    """If `text` says that NaN or infinity was found in the run `name`, print it on standard error. A run with --quiet
-    prints no report, and must not look like a success in this case."""
+    """If `text` says that NaN or infinity was found in the run `name`, print `text` on standard error. A run with
+    --quiet prints no report. Without this line, a run with NaN would look like a success."""
     if text:
         with suppress(OSError):  # standard error may be closed
             print(f"outcrop: note: {name}: {text}", file=sys.stderr, flush=True)
@@ -110,8 +110,8 @@ def _updated(simulation: Simulation) -> list[str]:
 def _run_sweep(
     given: dict[str, Any], texts: list[str], go_on: bool, json: Path | None, quiet: bool, save: Path | None
 ) -> None:
-    """Run all combinations of the values of --set. With `go_on`, leave out finished runs and resume interrupted ones.
-    All runs are checked before the first run begins."""
+    """Run all combinations of the values of --set. With `go_on`, leave out finished runs, and resume interrupted runs.
+    Check all runs before the first run begins."""
     from outcrop.cli import sweeps
     from outcrop.run.ranks.launch import join
     from outcrop.run.report import not_finite_text
@@ -124,7 +124,8 @@ def _run_sweep(
         raise InputError("--set computes its runs one after the other, without mpirun; give --ranks 1, or leave it out")
     found = sweeps.variants(given, texts)
     every = sweeps.chosen_options(found)
-    # With --continue, a directory can hold a run. `force` only makes the check accept this run.
+    # With --continue, the directory of a run can already hold this run. With `force`, the check accepts the existing
+    # run. Nothing is removed.
     simulations, there = [], []
     known_ranges: sweeps.Ranges = {}
     for variant, chosen in zip(found, every, strict=True):
@@ -166,7 +167,8 @@ def _run_sweep(
 
 
 def _about_ranks(simulation: Simulation, prepared: Prepared) -> tuple[Problem | None, list[tuple[str, str]]]:
-    """Return the problem of the whole grid and rows about all ranks, or (None, []) for a run of one process."""
+    """For a run of several ranks, return the problem of the whole grid, and rows of text about all ranks. For a run of
+    one process, return (None, [])."""
     from outcrop.plan.planner import find_scheme
     from outcrop.plan.stairs import Stairs
 
@@ -205,7 +207,7 @@ def resume(
     quiet: options.Quiet = False,
 ) -> None:  # fmt: skip
     """Finish an interrupted run, or continue a finished run with -t. An interruption does not change the result. If the
-    number or the grid of ranks has changed, the rows of the run are moved to the new ranks first."""
+    number or the grid of ranks has changed, Outcrop first moves the rows of the run to the new ranks."""
     from outcrop.run.progress import stage
     from outcrop.run.ranks.group import together
     from outcrop.run.ranks.launch import join
@@ -239,13 +241,13 @@ def resume(
 
 @contextmanager
 def _naming_command(simulation: Simulation, steps: int) -> Iterator[None]:
-    """A Ctrl-C can end the body of the `with` before the first pass begins. Then raise InterruptedRun with the command
-    that computes the `steps` steps. The manifest does not always contain these steps yet."""
+    """If a Ctrl-C ends the body of the `with` before the first pass begins, raise InterruptedRun with the command that
+    computes the `steps` steps. At this time, the manifest does not always contain the requested steps."""
     last = simulation.step + steps
     try:
         yield
     except KeyboardInterrupt:
-        # Nothing is read from disk here, because the system can soon send a second signal.
+        # The interrupted command reads nothing from disk, because the system can soon send a second signal.
         step, left = simulation.step, simulation.remaining_steps
         if simulation.setup.group is not None or step >= last:
             raise
@@ -254,8 +256,8 @@ def _naming_command(simulation: Simulation, steps: int) -> Iterator[None]:
 
 
 def _about_steps(simulation: Simulation, steps: int) -> str:
-    """An earlier command can have asked for another last step than this command. Return a text about both steps in this
-    case, and otherwise ""."""
+    """If an earlier command has asked for another last step than this command, return a text about the two last steps.
+    Otherwise return ""."""
     step, last = simulation.step, simulation.step + steps
     asked = step + simulation.remaining_steps
     if not step < asked != last:
@@ -269,8 +271,9 @@ def _about_steps(simulation: Simulation, steps: int) -> str:
 class RunOutput:
     """Prints the output of a run. The run continues even if its output cannot be printed.
 
-    After the first failure nothing more is printed. A closed pipe, as in `outcrop run ... | head -1`, is not an error.
-    For any other failure, such as a full disk, `finish` raises StorageError when the run is complete.
+    After the first text that cannot be printed, nothing more is printed. A pipe that its reader has closed, as in
+    `outcrop run ... | head -1`, is not an error. If output fails for another reason, such as a full disk, `finish`
+    raises StorageError when the run is complete.
     """
 
     def __init__(self, quiet: bool) -> None:
@@ -288,16 +291,16 @@ class RunOutput:
             discard_output()
 
     def finish(self, report: Report, json: Path | None) -> None:
-        """Print the report and write it to `json`. Raises InputError if `json` cannot be written, and StorageError if a
-        text could not be printed. The messages say that the run is complete."""
+        """Print the report, and write the report to `json`. Raises InputError if `json` cannot be written, and
+        StorageError if a text could not be printed. The messages of these errors say that the run is complete."""
         self.print(str(report))
         if json is not None:
             report.save(json)
         self.require_printed(report.standing)
 
     def require_printed(self, standing: str) -> None:
-        """Raise StorageError if a text could not be printed. The text `standing` ends the message. It says that the run
-        is complete."""
+        """Raise StorageError if a text could not be printed. The message ends with the text `standing`, which says that
+        the run is complete."""
         if self._problem is not None and not isinstance(self._problem, BrokenPipeError):
             raise StorageError(f"standard output: {self._problem.strerror}; {standing}")
 

@@ -1,6 +1,6 @@
 """`outcrop stencils`: list the built-in stencils, or describe one of them.
 
-ABOUT has the differential equation, the units, the limit of stability and the publication of each family.
+The table ABOUT has the differential equation, the units, the limit of stability and the publication of each family.
 `docs/reference/stencils.md` explains the same families in more detail.
 """
 
@@ -46,7 +46,7 @@ def stencils(
 
 
 def overview() -> list[str]:
-    """Return a line for each family, and a line that explains the names."""
+    """Return a line for each family of stencils, and a line that explains the names of stencils."""
     from outcrop.language.library.table import FAMILIES, described
 
     names = {described(family): ABOUT[family].title for family in FAMILIES}
@@ -109,7 +109,7 @@ def description(stencil: Stencil, family: str, about: About, given: Mapping[str,
 def stable_text(
     stencil: Stencil, values: Mapping[str, float], static: Sequence[str], given: Mapping[str, float]
 ) -> str:
-    """Return a text with the largest stable step for these values, or "" if the stencil has no limit."""
+    """Return a text with the largest stable time step for the given values, or "" if the stencil has no limit."""
     from outcrop.language.library import limit_of, limit_text
 
     limit = limit_of(stencil)
@@ -126,8 +126,8 @@ def stable_text(
 @dataclass(frozen=True)
 class About:
     """Texts about one family. `title` has a few words. `units` maps the names of fields and parameters to their units,
-    in SI units if the equation is physical. "" means that any unit is possible, and "1" means a pure number. A name
-    such as "f*" stands for all names that begin with f. `limit` is the condition for a stable step."""
+    in SI units if the equation is physical. "" means that any unit is possible, and "1" means a pure number. In
+    `units`, a name such as "f*" stands for all names that begin with f. `limit` is the condition for a stable step."""
 
     title: str
     equation: str
@@ -214,6 +214,6 @@ ABOUT["d3q19"] = ABOUT["d2q9"]
 
 
 def unit_of(about: About, name: str) -> str:
-    """Return the unit of a field or parameter: the entry with its name, or else the entry with its first letter. Raises
-    KeyError if there is neither."""
+    """Return the unit of the field or parameter `name`. Use the entry of `units` for this name, or else the entry for
+    its first letter. Raises KeyError if `units` has neither entry."""
     return about.units[name] if name in about.units else about.units[f"{name[0]}*"]

@@ -1,6 +1,6 @@
-"""`Subject`: the values that `outcrop plot` and `outcrop view` show. These values are a field of a run, snapshots of a
-run, or the values in a file. A subject has named axes with coordinates, and one or several frames, which are read on
-demand."""
+"""`Subject`: the values that `outcrop plot` and `outcrop view` show. The values of a subject are a field of a run,
+snapshots of a run, or the values in a file. A subject has named axes with coordinates, and one or several frames. The
+values of a frame are read on demand."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ Index: TypeAlias = tuple[int | slice, ...]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of the values, in the coordinates of the run or in cells. `origin` is the position of the first value.
+    """An axis of a subject. Positions on the axis are coordinates of the run, or numbers of cells. `origin` is the
+    position of the first value.
 
-    The first value is at cell `first` of the grid. Snapshots of a box begin at the first cell of the box. Coarse
-    snapshots have one value for each `group` cells, at the centre of these cells. This centre can be between two
-    cells."""
+    The first value on the axis is at cell `first` of the grid. The first value of snapshots of a box is at the first
+    cell of the box. Coarse snapshots have one value for each group of `group` cells, at the centre of the group. The
+    centre of a group can be between two cells."""
 
     name: str
     cells: int
@@ -47,17 +48,17 @@ class Axis:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The positions of the outer sides of the first and the last cell."""
+        """The positions of the outer sides of the first and the last cell of the axis."""
         return self.origin - 0.5 * self.spacing, self.origin + (self.cells - 0.5) * self.spacing
 
     def cell(self, index: int) -> str:
-        """Return the position of value number `index` in cells of the grid, such as "20". For a group, the position is
-        its centre, such as "65.5"."""
+        """Return the position of value number `index` in cells of the grid, such as "20". The position of a group of
+        cells is its centre, such as "65.5"."""
         return f"{self.first + index * self.group:.15g}"
 
     def place(self, index: int) -> str:
         """Return a text with the position of value number `index` in cells of the grid, such as "z = 20". If the run
-        has coordinates, the text also has the coordinate, such as "z = 20 (200 m)"."""
+        has coordinates, the text also has the coordinate of the value, such as "z = 20 (200 m)"."""
         found = f"{self.name} = {self.cell(index)}"
         coordinate = f"{self.origin + index * self.spacing:g} {self.units}".rstrip()
         return f"{found} ({coordinate})" if self.has_coordinates else found
@@ -74,8 +75,9 @@ class SubjectFrame:
 
 @dataclass(frozen=True)
 class Subject:
-    """`label` names the values. The frames are in the order of time, and the last frame is the newest. There are
-    `every` steps between two frames. For values that never have more than one frame, `every` is 0."""
+    """The values that a picture shows. `label` names these values. The frames are in the order of time, and the last
+    frame is the newest. There are `every` steps between two frames. If a subject never has more than one frame, `every`
+    is 0."""
 
     label: str
     axes: tuple[Axis, ...]
@@ -90,8 +92,8 @@ class Subject:
 
 def open_subject(where: Path, field: str | None, snapshots: str | None) -> Subject:
     """Return the subject in the file or run `where`: the snapshots with the name `snapshots`, or the committed values
-    of `field`. If neither name is given, the subject is the first field. `where` may also name an array in a file, such
-    as model.nc:vp. Raises InputError for unknown names."""
+    of `field`. If neither `snapshots` nor `field` is given, the subject is the first field. `where` may also name an
+    array in a file, such as model.nc:vp. Raises InputError for unknown names."""
     from outcrop.axes import NAMES
     from outcrop.run.inputs.formats import names_array
     from outcrop.run.inputs.initial import InputView, parse_source
@@ -119,7 +121,7 @@ def open_subject(where: Path, field: str | None, snapshots: str | None) -> Subje
 
 
 def of_field(simulation: Simulation, field: str | None) -> Subject:
-    """Return the committed values of a field, by default of the first field."""
+    """Return the committed values of `field`, or of the first field if `field` is None."""
     name = field or simulation.stencil.fields[0].name
     values, where = simulation[name], simulation.coordinates
     axes = [_axis(where, place, letter, n) for place, (letter, n) in
@@ -132,8 +134,8 @@ def of_field(simulation: Simulation, field: str | None) -> Subject:
 
 
 def of_snapshots(simulation: Simulation, name: str) -> Subject:
-    """Return the committed snapshots with this name, such as "u" or "side/u". The name of a group with one field, such
-    as "side", is also accepted. Raises InputError if there are no such snapshots yet."""
+    """Return the committed snapshots with the name `name`, such as "u" or "side/u". The name of a group with one field,
+    such as "side", is also accepted. Raises InputError if there are no snapshots with this name yet."""
     views = simulation.snapshots
     of_group = [one for one in views if one.rpartition("/")[0] == name]
     full = of_group[0] if name not in views and len(of_group) == 1 else name
@@ -168,6 +170,6 @@ def _of_snapshot(view: SnapshotView, number: int, index: Index) -> NDArray[Any]:
 
 def _axis(where: Coordinates | None, place: int, name: str, cells: int, first: float = 0, group: int = 1) -> Axis:
     """Return the axis number `place`. The first value on this axis is at cell `first` of the grid. `first` may be a
-    position between two cells. The distance between two values is `group` cells."""
+    position between two cells. The distance between two neighbouring values is `group` cells."""
     origin, spacing, units = (where.origin[place], where.spacing[place], where.units) if where else (0.0, 1.0, "")
     return Axis(name, cells, origin + first * spacing, group * spacing, units, first, group, where is not None)

@@ -4,8 +4,8 @@
 
     run-c1=0.05-dtype=float32.oc   run-c1=0.05-dtype=float64.oc   run-c1=0.1-dtype=float32.oc   ...
 
-The options give a directory. For each run, the values of the run are added to the name of this directory. All runs are
-checked before the first run begins. The runs are computed one after the other.
+The options give a directory. Each run has its own directory, whose name contains the values of this run. All runs of a
+sweep are checked before the first run begins. The runs of a sweep are computed one after the other.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Variant:
 
 @contextmanager
 def naming(one: Variant) -> Iterator[None]:
-    """If the body of the `with` raises an error, add the name of the run to its message."""
+    """If the body of the `with` raises an error, add the name of the run to the message of the error."""
     try:
         yield
     except InterruptedRun as error:
@@ -92,7 +92,7 @@ def variants(given: Mapping[str, Any], texts: Sequence[str]) -> list[Variant]:
 
 
 def _change(given: dict[str, Any], key: str, value: str) -> None:
-    """Give an option of the command line another value."""
+    """Replace the value of an option in `given` by the text `value`."""
     group, _, name = key.partition(".")
     if name and group in _MAPPINGS:
         others = [one for one in given.get(group) or [] if one.partition("=")[0].strip() != name]
@@ -124,7 +124,7 @@ def _whole_number(key: str, value: str) -> int:
 
 
 def chosen_options(found: Sequence[Variant]) -> list[RunOptions]:
-    """Return the options of all runs of a sweep. Each run has its own directory. Raises InputError for wrong
+    """Return the options of all runs of a sweep. Each run gets a directory of its own. Raises InputError for wrong
     options."""
     every = []
     for one in found:
@@ -143,8 +143,8 @@ def _suffix(one: Variant, number: int) -> str:
 
 
 def _derived(directory: Any, name: str) -> list[str]:
-    """Return the directories of a run of a sweep: `name` is added to the name of each directory. For example, run.oc
-    and c1=0.1 give run-c1=0.1.oc."""
+    """Return the directories of a run of a sweep: `name` is added to the name of each directory. For example, the
+    directory run.oc and the name c1=0.1 give run-c1=0.1.oc."""
     places = directory if isinstance(directory, (list, tuple)) else [directory]
     paths = [Path(place) for place in places]
     return [str(path.with_name(f"{path.stem}-{name}{path.suffix}")) for path in paths]
@@ -156,7 +156,7 @@ Ranges = dict[str, tuple[float, float]]
 
 def require_stable(simulation: Simulation, chosen: RunOptions, known: Ranges) -> None:
     """Raise InputError if a new run of a sweep is certainly not stable. `known` keeps the minimum and the maximum of
-    fields that are only read. So their values are read only once for all runs."""
+    fields that are only read. So the values of these fields are read only once for all runs."""
     import numpy as np
 
     from outcrop.axes import grid_shape
@@ -182,8 +182,8 @@ def require_stable(simulation: Simulation, chosen: RunOptions, known: Ranges) ->
 
 
 def reopened(simulation: Simulation) -> Simulation | None:
-    """The directory of a new run can already hold a run. Return this run, or None if there is no run with values.
-    Raises InputError if the run on disk is another run."""
+    """The directory of a new run can already hold a run with values. Return the run on disk, or None if there is no run
+    with values. Raises InputError if the run on disk differs from the new run."""
     from outcrop.run.places import may_hold_run
     from outcrop.run.simulation import open as open_simulation
 

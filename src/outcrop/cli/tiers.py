@@ -48,9 +48,9 @@ def tiers(
 ) -> None:
     """Show the memory and storage of this machine: capacity, speed, and how long stored data lasts.
 
-    Tiers that have not been measured before are measured. Memory takes about two seconds, and a file system at most 13
-    seconds. The command shows the time that is left. The measurement makes scratch files of at most 1 GiB and removes
-    them. No other files are written.
+    Tiers that have not been measured before are measured. The measurement of memory takes about two seconds, and of a
+    file system at most 13 seconds. The command shows the time that is left. The measurement makes scratch files of at
+    most 1 GiB and removes them. No other files are written.
     """
     from outcrop.tiers.survey import find_tiers
 
@@ -65,8 +65,8 @@ def tiers(
 
 @contextmanager
 def shown_progress() -> Iterator[Callable[[Measuring], None]]:
-    """Yield a function that shows the progress of measurements on standard error. In a terminal, one line is drawn
-    again and again, and removed at the end. Otherwise, each tier gets a line."""
+    """Yield a function that shows the progress of measurements on standard error. In a terminal, the progress is one
+    line, which is drawn again and again, and removed at the end. Without a terminal, each tier gets a line."""
     is_terminal = can_draw()
 
     def write(text: str) -> None:
@@ -87,7 +87,7 @@ def shown_progress() -> Iterator[Callable[[Measuring], None]]:
 
 
 def table(found: list[Tier]) -> Iterator[str]:
-    """Yield a table with a row for each tier, then a line with remarks for each tier."""
+    """Yield the lines of a table with a row for each tier. Then yield a line with remarks for each tier."""
     rows = [HEADS, *(_row(tier) for tier in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
     for row in rows:
@@ -121,7 +121,8 @@ def _remarks(tier: Tier) -> Iterator[str]:
 
 
 def _age(tier: Tier) -> str:
-    """Return a text that says when figures from the cache were measured, or "" for other figures."""
+    """Return a text that says when the figures of a tier were measured. Return "" if the figures are not from the
+    cache."""
     if tier.origin != "cached":
         return ""
     if tier.measured_at_seconds is None:
@@ -132,7 +133,7 @@ def _age(tier: Tier) -> str:
 
 
 def _rate(bytes_per_second: float | None) -> str:
-    """Return a rate as text. The units are decimal, as in data sheets of devices."""
+    """Return a rate as text. The units of rates are decimal, as in data sheets of devices."""
     if bytes_per_second is None:
         return "-"
     return f"{bytes_per_second / 1e9:.3g} GB/s" if bytes_per_second >= 1e9 else f"{bytes_per_second / 1e6:.3g} MB/s"

@@ -1,8 +1,8 @@
 """Draw the traces of receivers, for `outcrop plot --traces`. A few receivers are drawn as lines over time. Many
-receivers are drawn as an image (a seismogram): the receivers are horizontal, and time goes downwards.
+receivers are drawn as an image (a seismogram): receivers are along the horizontal axis, and time goes downwards.
 
-Traces can be larger than memory. Like slices, a large trace is reduced while it is read: only every second, third, ...
-step and receiver is drawn."""
+Traces can be larger than memory. A large trace is reduced while it is read, like a large slice: only every second,
+third, ... step and receiver is drawn."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 MAX_LINES = 8
 """The maximum number of receivers that are drawn as lines."""
 MAX_LINE_STEPS = 8 * MAX_PIXELS
-"""The maximum number of steps of a line. A line needs more steps than an image, because its peaks are narrow."""
+"""The maximum number of steps of a line. A line shows more steps than an image, because the peaks of a line are
+narrow."""
 RATIO = 1.2
-"""The width of a seismogram divided by its height. Its axes have different units, so its cells are not squares."""
+"""The width of a seismogram divided by its height. The axes of a seismogram have different units, so its cells are not
+squares."""
 PORTION_BYTES = 4 << 20
 """The maximum size of the rows that are read together, if a row is not larger."""
 
@@ -36,7 +38,7 @@ PORTION_BYTES = 4 << 20
 @dataclass(frozen=True)
 class _ReadTrace:
     """A function that reads the values that an index (steps, receivers) selects. Both parts of the index are slices
-    from the beginning to the end, with a step."""
+    with a step, from the first to the last step or receiver."""
 
     traces: Traces
     name: str
@@ -60,8 +62,9 @@ class _ReadTrace:
 
 
 def open_traces(where: Path, name: str) -> Subject:
-    """Return the traces with this name. The axes are time and the receivers. Raises InputError if `where` is not a run,
-    for unknown names, and if the run has no step yet. Raises CorruptionError if the trace is damaged."""
+    """Return the traces with the name `name`. The axes of the subject are time and the receivers. Raises InputError if
+    `where` is not a run, if the name is unknown, or if the run has no step yet. Raises CorruptionError if the trace is
+    damaged."""
     from outcrop.run.places import may_hold_run
     from outcrop.run.ranks.whole import holds_parts
     from outcrop.run.results.contents import OpenedRun, steps_and_times

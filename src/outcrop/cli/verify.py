@@ -26,8 +26,8 @@ def verify(
 ) -> None:
     """Test all checksums of the committed state in WHERE: planes, indices, traces, norms, points, snapshots.
 
-    The command also tests the links and metadata for other Zarr programs. For an adjoint run, the command also tests
-    the checksums of the states of the forward run that the adjoint run will read. Nothing is changed without --repair.
+    The command also tests the links and metadata for other Zarr programs. An adjoint run will read states of its
+    forward run: the command also tests the checksums of these states. Nothing is changed without --repair.
     """
     from outcrop.run.disk.verify import find_damage, repair
     from outcrop.run.places import check_files, open_state
@@ -54,8 +54,8 @@ def _tell(
     where: Path, found: Findings, quiet: bool, mend: bool, in_states: Sequence[str] = (), states_checked: int = 0,
     more: str = "",
 ) -> None:  # fmt: skip
-    """Print the result of a verification, after a repair if `mend` is true. Raises CorruptionError if something is
-    wrong."""
+    """Print the result of a verification. If `mend` is true, a repair came before the verification. Raises
+    CorruptionError if something is wrong."""
     for line in (*found.damage, *in_states, *found.untidy):
         print(line)
     if found.damage or in_states:
@@ -74,7 +74,7 @@ def _tell(
 
 def _verify_parts(where: Path, mend: bool) -> Findings:
     """Verify all parts of a run of several ranks, and the Zarr group above them. Return the findings of all parts as
-    one object. `step` is the step that all parts have."""
+    one object. Its `step` is the step that all parts have."""
     from outcrop.run.disk.verify import Findings, find_damage, repair
     from outcrop.run.places import open_state
     from outcrop.run.ranks.shared import group_of

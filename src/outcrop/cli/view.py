@@ -3,15 +3,17 @@
     browser ──► 127.0.0.1:PORT/v/TOKEN/        the program of Neuroglancer, from its Python package
             ──► .../TOKEN.VOLUME/SCALE/...     cells of one array, read on demand and reduced to the resolution shown
 
-The server sends only the program and cells of the run. The server never opens a file that a request names. The
-functions behind `sim["u"]` and `sim.snapshots["u"]` read the cells. These functions do not follow links out of the run.
-Each address contains a random token, so other users of the computer cannot read the cells.
+The server sends only the program of Neuroglancer and the cells of the run. The server never opens a file that a request
+names. The functions behind `sim["u"]` and `sim.snapshots["u"]` read the cells. The functions that read the cells do not
+follow links out of the run. Each address contains a random token, so other users of the computer cannot read the cells.
 
-Only displayed cells are read. If the display has fewer pixels than the slice has cells, only every second, fourth, ...
-cell along each axis is read. A block of cells has at most 2^18 cells, so memory does not depend on the size of the run.
+The server reads only displayed cells. If the display has fewer pixels than the slice has cells, the server reads only
+every second, fourth, ... cell along each axis. A block of cells has at most 2^18 cells, so the memory of the server
+does not depend on the size of the run.
 
-The server opens the run again every LOOK_SECONDS seconds. After a commit of the run, the server gives the browser new
-addresses for the snapshots. Then the browser reads the changed arrays, and the snapshots at their new addresses.
+To follow the run, the server opens the run again every LOOK_SECONDS seconds. After a commit of the run, the server
+gives the browser new addresses for the snapshots. With the new addresses, the browser reads the changed arrays and the
+snapshots.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ def view(
 
 
 class Server:
-    """Serves a run on 127.0.0.1 until `close` is called. A process can have one server at a time."""
+    """Serves a run on 127.0.0.1 until `close` is called. A process can have only one server at a time."""
 
     def __init__(self, where: Path, port: int = 0) -> None:
         neuroglancer = import_neuroglancer()
@@ -113,10 +115,10 @@ class Server:
         return list(self._layers)
 
     def follow(self) -> bool:
-        """Show the values and the snapshots of the last commit. Return True if this commit is new. A browser that
-        showed the newest snapshot of the previous commit now shows the newest snapshot of this commit. All other
-        settings of the user stay. Raises all errors of `oc.open`. Also raises InputError if another run has replaced
-        this run."""
+        """Show the values and the snapshots of the last commit. Return True if this commit is new. If the browser
+        showed the newest snapshot of the previous commit, it now shows the newest snapshot of the last commit. `follow`
+        does not change any other setting of the user. Raises all errors of `oc.open`. Also raises InputError if another
+        run has replaced this run."""
         simulation = _opened(self._where)
         commit, before = _commit_of(simulation), self._commit
         if commit == before:
@@ -162,7 +164,7 @@ class Server:
 
 
 class _Shown:
-    """A subject that the browser shows: the source of its cells, and the program that colours them."""
+    """A subject that the browser shows, with the source of its cells, and with the program that colours the cells."""
 
     def __init__(self, neuroglancer: Any, subject: Subject, turn: threading.Lock) -> None:
         self._neuroglancer, self._turn, self.subject = neuroglancer, turn, subject
@@ -185,7 +187,8 @@ class _Shown:
         self._earlier_shader, self._shader = self._shader, shader_of(subject, self._range)
 
     def update(self, layer: Any) -> None:
-        """Change a layer in the browser. If the user has written a program for the colours, keep this program."""
+        """Change a layer in the browser. If the user has written another program for the colours, keep the user's
+        program."""
         layer.source = self._source
         if layer.shader == self._earlier_shader:
             layer.shader = self._shader
@@ -199,7 +202,7 @@ def _opened(where: Path) -> Simulation:
 
 
 def _commit_of(simulation: Simulation) -> tuple[str, tuple[Any, ...]]:
-    """Return a text that identifies the run, and values that are different after each commit."""
+    """Return a text that identifies the run, and a tuple that is different after each commit."""
     reader = simulation.reader()
     assert reader is not None  # not None, because the run is on disk
     manifest = reader.manifest
@@ -211,13 +214,14 @@ def _static_fields(simulation: Simulation) -> set[str]:
 
 
 def _newest(subjects: Iterable[Subject]) -> int | None:
-    """Find the first subject that has snapshots, and return the step of its newest snapshot. Return None if no subject
-    has snapshots."""
+    """Find the first subject with snapshots, and return the step of its newest snapshot. Return None if no subject has
+    snapshots."""
     return next((one.frames[-1].step for one in subjects if one.every), None)
 
 
 def _require_port(port: int) -> None:
-    """Raise InputError if no server can use the port. Without this check, the server would leave a socket open."""
+    """Raise InputError if no server can use the port `port`. Without this check, a server that cannot use its port
+    would leave a socket open."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -228,8 +232,8 @@ def _require_port(port: int) -> None:
 
 
 def _arrange(neuroglancer: Any, state: Any, subjects: Sequence[Subject]) -> None:
-    """Show the middle of the first subject, scaled to the window of the browser, and the controls of the subject's
-    colours. In the first panel, x is horizontal and y is vertical."""
+    """Show the middle of the first subject, scaled to the window of the browser. Also show the controls of the colours
+    of this subject. In the first panel of the browser, x is horizontal and y is vertical."""
     first, axes = subjects[0], _x_first(subjects[0])
     state.dimensions = _dimensions(neuroglancer, subjects)
     names, now = list(state.dimensions.names), _newest(subjects)
@@ -246,7 +250,7 @@ def _arrange(neuroglancer: Any, state: Any, subjects: Sequence[Subject]) -> None
 
 def _dimensions(neuroglancer: Any, subjects: Sequence[Subject]) -> Any:
     """Return the axes that the browser shows: x, y and z, and the step if there are snapshots. If several subjects have
-    an axis, the first of them defines the unit and the scale of the axis."""
+    the same axis, the first of these subjects defines the unit and the scale of the axis."""
     names = [axis.name for axis in _x_first(subjects[0])]
     spaces = [_space_of(one) for one in subjects]
     found = {name: (unit, scale) for space in reversed(spaces) for name, unit, scale in zip(*space, strict=True)}
@@ -272,8 +276,8 @@ def import_neuroglancer() -> Any:
 
 
 def subjects_of(simulation: Simulation) -> list[Subject]:
-    """Return all arrays with values and all snapshots of a run. Raises InputError if there are none, and for grids of
-    one axis."""
+    """Return all arrays with values and all snapshots of a run. Raises InputError if the run has no values and no
+    snapshots, or if its grid has one axis."""
     if len(simulation.shape) < 2:
         raise InputError("outcrop view shows grids of two and three axes; draw this run with outcrop plot")
     found: list[Subject] = []
@@ -295,8 +299,8 @@ def subjects_of(simulation: Simulation) -> list[Subject]:
 
 def read_block(subject: Subject, start: Sequence[int], end: Sequence[int], every: Sequence[int]) -> NDArray[Any]:
     """Return the cells start * every <= cell < end * every along each axis, as float32. Only every `every`-th cell is
-    returned. If the subject has snapshots, the first axis is the number of the snapshot. Raises ValueError for a block
-    that is too large or outside the values, or if the cells cannot be read."""
+    returned. If the subject has snapshots, the first axis is the number of the snapshot. Raises ValueError if the block
+    is too large or outside the values, or if the cells cannot be read."""
     import numpy as np
 
     shape = _whole_shape(subject)
@@ -320,14 +324,14 @@ def read_block(subject: Subject, start: Sequence[int], end: Sequence[int], every
 
 
 def _whole_shape(subject: Subject) -> tuple[int, ...]:
-    """Return the number of cells along each axis. If the subject has snapshots, the first number is the number of
-    snapshots."""
+    """Return the number of cells along each axis of the subject. If the subject has snapshots, the number of snapshots
+    comes first."""
     return (len(subject.frames), *subject.shape) if subject.every else subject.shape
 
 
 def _source(neuroglancer: Any, subject: Subject, turn: threading.Lock) -> tuple[Any, Any]:
-    """Return a data source of Neuroglancer that reads cells of the subject, and its volume. Threads of the server take
-    turns, because only one thread may read a run at a time."""
+    """Return a data source of Neuroglancer that reads cells of the subject. Also return the volume of this source.
+    Threads of the server take turns, because only one thread may read a run at a time."""
     import numpy as np
 
     class Cells(neuroglancer.LocalVolume):  # type: ignore[misc]
@@ -350,8 +354,8 @@ def _source(neuroglancer: Any, subject: Subject, turn: threading.Lock) -> tuple[
         begins, signs = [first / scales[0] - 0.5 * way, *begins], [way, *signs]
     space = neuroglancer.CoordinateSpace(names=names, units=units, scales=scales)
     empty = np.broadcast_to(np.zeros((), subject.dtype), _whole_shape(subject))  # only its shape and dtype are used
-    # Blocks of one plane serve slices best, because a plane is contiguous on disk.
-    # Without a limit on the number of resolutions, the browser draws no slice through one of the axes.
+    # Blocks are one plane thick. Such blocks are best for slices, because a plane is contiguous on disk. Without a
+    # limit on the number of resolutions, the browser would draw no slice through one of the axes.
     resolutions = 1 + max(0, math.ceil(math.log2(max(subject.shape) / COARSEST_CELLS)))
     cells = Cells(empty, dimensions=space, downsampling="2d", max_downsampling=float("inf"), volume_type="image",
                   max_downsampling_scales=resolutions)  # fmt: skip
@@ -361,8 +365,8 @@ def _source(neuroglancer: Any, subject: Subject, turn: threading.Lock) -> tuple[
 
 
 def _space_of(subject: Subject) -> tuple[list[str], list[str], list[float]]:
-    """Return the names, the units and the distances between values along each axis. The first axis of snapshots is the
-    step of the run."""
+    """For each axis of the subject, return the name, the unit, and the distance between two values. For snapshots, the
+    first axis is the step of the run."""
     found = [_in_si(axis.units) for axis in subject.axes]
     names, units = [axis.name for axis in subject.axes], [unit for unit, _ in found]
     scales = [axis.spacing * factor for axis, (_, factor) in zip(subject.axes, found, strict=True)]
@@ -372,8 +376,8 @@ def _space_of(subject: Subject) -> tuple[list[str], list[str], list[float]]:
 
 
 def _in_si(units: str) -> tuple[str, float]:
-    """Return the SI unit without prefix, and the factor of the prefix, for units such as "km". Neuroglancer knows only
-    SI units, so the result for all other units is "" and 1."""
+    """Return the SI unit without prefix, and the factor of the prefix. For example, "km" gives "m" and 1000.
+    Neuroglancer knows only SI units, so the result for all other units is "" and 1."""
     for unit in SI_UNITS:
         if units.endswith(unit) and (factor := PREFIXES.get(units.removesuffix(unit))) is not None:
             return unit, factor
@@ -381,8 +385,8 @@ def _in_si(units: str) -> tuple[str, float]:
 
 
 def shader_of(subject: Subject, found: Range) -> str:
-    """Return the program that colours the cells in the browser, with the colours of `outcrop plot`. The colours are for
-    the range `found`, which is first extended to values of the newest frame."""
+    """Return the program that colours the cells in the browser, with the colours of `outcrop plot`. This function first
+    extends the range `found` to values of the newest frame. The colours are for the extended range."""
     import numpy as np
     from matplotlib import colormaps
 

@@ -58,9 +58,9 @@ def watch(
 ) -> None:
     """Show the progress of a run that another process computes. The command only reads, and never disturbs the run.
 
-    The page shows the committed steps, the time left, rates beside their prediction, traces and norms. The run need not
-    exist yet, except with --once. Without --web, the command ends when the run has finished. Ctrl-C ends the command,
-    and not the run.
+    The page shows the committed steps, the time left, measured rates beside predicted rates, traces and norms. The run
+    need not exist yet, except with --once. Without --web, the command ends when the run has finished. Ctrl-C ends the
+    command, but not the run.
     """
     from outcrop.run.watch import Watcher, has_begun, not_started
 
@@ -88,7 +88,7 @@ def watch(
 
 
 def curve_columns() -> int:
-    """Return the number of columns that a curve has in a terminal of this width."""
+    """Return the number of columns that a curve has in the terminal of this command."""
     beside = _columns() - TEXT_COLUMNS
     room = beside if beside >= MIN_CURVE_COLUMNS else _columns() - NAME_COLUMNS
     return min(MAX_CURVE_COLUMNS, max(MIN_CURVE_COLUMNS, room))
@@ -113,7 +113,7 @@ def page(now: Glance, earlier: Glance | None = None) -> list[str]:
 
 
 def line(now: Glance, earlier: Glance | None = None) -> str:
-    """Return one line about the run, for logs."""
+    """Return one line about the run, for a log."""
     texts = [time.strftime("%H:%M:%S", time.localtime(now.now)), _status(now, is_brief=True)]
     if now.run is not None and now.run.target_step:
         texts[1] += f", {now.fraction:.1%}{_left(now)}"
@@ -154,8 +154,8 @@ def _status(now: Glance, is_brief: bool = False) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Return a duration as a short text, such as "4 s" or "2 min 05 s". A short duration is rounded
-    to seconds."""
+    """Return a duration as a short text, such as "4 s" or "2 min 05 s". Durations of less than a minute are rounded to
+    seconds."""
     return f"{seconds:.0f} s" if seconds < 60 else format_seconds(seconds)
 
 
@@ -164,8 +164,8 @@ def _left(now: Glance) -> str:
 
 
 def _table(pace: Pace, latest: Pace | None) -> list[str]:
-    """Return a table of measured and predicted figures of a call of `run`. `latest` has the figures since an earlier
-    look."""
+    """Return a table with the measured and the predicted figures of one call of `run`. `latest` has the figures since
+    an earlier look."""
     heads = ["measured", "predicted"] + (["latest"] if latest else [])
     done, total = pace.seconds if pace.steps_done else 0.0, pace.step_seconds
     rows: list[tuple[str, list[str]]] = [
@@ -196,8 +196,8 @@ def _table(pace: Pace, latest: Pace | None) -> list[str]:
 
 
 def _between(earlier: Glance | None, now: Glance) -> Pace | None:
-    """Return the figures of the commits between two looks. Both looks must be at the same call of `run`; otherwise
-    return None."""
+    """Return the figures of the commits between the looks `earlier` and `now`. If the looks are not at the same call of
+    `run`, return None."""
     from dataclasses import replace
 
     if earlier is None or earlier.pace is None or now.pace is None or earlier.run is None or now.run is None:
@@ -232,7 +232,7 @@ def _ranks(now: Glance) -> list[tuple[str, str]]:
 
 
 def _records(now: Glance) -> list[tuple[str, str]]:
-    """Return rows with the traces and norms."""
+    """Return a row for each trace and for the norms of each field."""
     every = [(f"trace {one.name}", *_trace(one, now.step)) for one in now.traces]
     every += [(f"norms {one.field}", *_norms(one)) for one in now.norms]
     room = _columns() - max([MIN_NAME_COLUMNS, *(len(name) for name, _, _ in every)]) - 3
@@ -248,14 +248,14 @@ def _records(now: Glance) -> list[tuple[str, str]]:
 
 
 def _wrapped_figures(text: str, columns: int) -> list[str]:
-    """Return figures with commas between them as lines of at most `columns` characters. A figure stays on one line with
-    its name."""
+    """Divide a text of figures with commas between them into lines of at most `columns` characters. A figure stays on
+    one line with its name."""
     joined = text.replace(" ", "\xa0").replace(",\xa0", ", ")
     return [line.replace("\xa0", " ") for line in wrap(joined, max(columns, MIN_WRAPPED_COLUMNS))]
 
 
 def _trace(one: TraceGlance, step: int) -> tuple[str, str]:
-    """Return a curve and a text about a trace. The curve is "" if there is none."""
+    """Return a curve and a text about a trace. If the trace has no curve, the curve is ""."""
     text = f"of {one.field} ({counted(one.points, 'point')})"
     if one.problem:
         return "", f"{text}: {one.problem}"
@@ -269,7 +269,7 @@ def _trace(one: TraceGlance, step: int) -> tuple[str, str]:
 
 
 def _norms(one: NormGlance) -> tuple[str, str]:
-    """Return a curve and a text about norms. The curve is "" if there is none."""
+    """Return a curve and a text about norms. If the norms have no curve, the curve is ""."""
     if one.problem:
         return "", one.problem
     if one.rows is None or not len(one.rows):
@@ -310,7 +310,7 @@ def _bar(fraction: float) -> str:
 
 
 def _has(characters: str) -> bool:
-    """Return True if standard output can show these characters."""
+    """Return True if standard output can show the characters in `characters`."""
     try:
         characters.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -332,9 +332,9 @@ def _can_draw() -> bool:
 
 
 class Follower:
-    """Looks at a run again and again. `now` is the newest glance, and `earlier` is the last glance before the newest
-    commit. A run can be replaced or moved while it is watched. Therefore an error of a later look does not end the
-    command. `problem` has the text of this error until a look succeeds."""
+    """Looks at a run repeatedly. `now` is the newest glance, and `earlier` is the last glance before the newest commit.
+    A run can be replaced or moved while it is watched. Therefore an error of a look does not end the command, except
+    for the first look. `problem` has the text of such an error until a look succeeds."""
 
     def __init__(self, look: Callable[[], Glance]) -> None:
         self._look = look
@@ -343,8 +343,8 @@ class Follower:
         self.problem = ""
 
     def look(self) -> bool:
-        """Look at the run. Return True if there is a new commit, another status or a new error, or if the last error is
-        gone."""
+        """Look at the run. Return True if the run has a new commit or another status. Also return True if there is a
+        new error, or if the last error is gone."""
         try:
             found, problem = self._look(), ""
         except OutcropError as error:
@@ -383,8 +383,8 @@ def _show_page(look: Callable[[], Glance], interval: float, keep: bool) -> None:
         return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
     follower = Follower(look)
-    # By default, Live replaces standard output by an object that has no encoding. Curves would then be drawn with ASCII
-    # characters.
+    # By default, `Live` replaces standard output by an object that has no encoding. With such an object, curves would
+    # be drawn with ASCII characters.
     live_page = Live(
         drawn(), console=Console(), auto_refresh=False, vertical_overflow="crop", redirect_stdout=False
     )  # fmt: skip
@@ -396,8 +396,8 @@ def _show_page(look: Callable[[], Glance], interval: float, keep: bool) -> None:
 
 
 def _wrapped(text: str, columns: int) -> list[str]:
-    """Return a line of the page as lines of at most `columns` characters. Only rows with sentences or commands, such as
-    the status, are wrapped. Wrapped curves and figures would be hard to read."""
+    """Divide a line of the page into lines of at most `columns` characters. Only rows with sentences or commands, such
+    as the status, are divided. Divided curves and figures would be hard to read."""
     if len(text) <= columns or not text.startswith(WRAPPED):
         return [text]
     return wrap(text, max(columns, MIN_WRAPPED_COLUMNS), subsequent_indent=" " * 4, break_on_hyphens=False,

@@ -5,9 +5,9 @@
     /status.json  the last glance at the run
     /slice.png    a slice of a snapshot, or of the committed values of a field
 
-The page is for one user of this computer. The server answers only requests that name 127.0.0.1 or localhost, so that a
-page of another server cannot read the run through the user's browser. The directory of the run is not trusted, so the
-page never treats names and texts of the run as HTML.
+The page of a run is for one user of this computer. The server answers only requests that name 127.0.0.1 or localhost.
+Therefore a page of another server cannot read the run through the user's browser. The directory of the run is not
+trusted, so the page never treats names and texts of the run as HTML.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def serve(watcher: Watcher, interval: float, port: int) -> None:
 
 
 def make_server(follower: Follower, interval: float, port: int) -> ThreadingHTTPServer:
-    """Return a server of the page. The server listens, but does not answer yet. Raises InputError if the port cannot be
-    used."""
+    """Return a server of the page. The returned server listens, but does not answer yet. Raises InputError if the port
+    cannot be used."""
     handler = type("Handler", (_Handler,), {"follower": follower, "interval": interval, "turn": threading.Lock()})
     try:
         return ThreadingHTTPServer((ADDRESS, port), handler)
@@ -89,7 +89,7 @@ def make_server(follower: Follower, interval: float, port: int) -> ThreadingHTTP
 
 
 def status(follower: Follower, interval: float) -> dict[str, Any]:
-    """Return the last glance as plain data."""
+    """Return the last glance at the run as plain data."""
     now = follower.now
     return {
         "where": str(now.place),
@@ -119,7 +119,7 @@ def _columns(rows: NDArray[np.void] | None) -> dict[str, list[float | None]]:
 
 
 def _numbers(values: Any) -> list[float | None]:
-    """Return the values as numbers for JSON. JSON has no NaN and no infinity, so these values become None."""
+    """Return the values as numbers for JSON. JSON has no NaN and no infinity, so NaN and infinity become None."""
     return [float(one) if math.isfinite(one) else None for one in values]
 
 
@@ -146,11 +146,11 @@ def _slices(now: Glance) -> list[dict[str, Any]]:
 
 
 def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str, str]:
-    """Return a slice as PNG, a text that describes it, and the colours of its colour bar, from the lowest to the
-    highest value. The colours are those of `outcrop plot`. `name` is a name of `_slices`. `cut` has the form "z=256",
-    and counts the cells of a box. The text names the cell of the grid. Without `cut`, the slice is the default of
-    `outcrop plot`. If possible, only the rows of the slice are read, without a test of checksums. Raises InputError for
-    other names and cuts."""
+    """Return a slice as PNG, a text that describes the slice, and the colours of its colour bar, from the lowest to the
+    highest value. The slice has the same colours as in `outcrop plot`. `name` is a name of `_slices`. `cut` has the
+    form "z=256", and counts the cells of a box. In the returned text, the position of the slice is a cell of the grid.
+    Without `cut`, return the default slice of `outcrop plot`. If possible, only the rows of the slice are read, without
+    a test of checksums. Raises InputError if `name` or `cut` is not valid."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -180,7 +180,7 @@ def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str, str
 
 
 def _subject(simulation: Simulation, name: str) -> tuple[Subject, str]:
-    """Return the field or the snapshots with this name, and a text that describes the newest values."""
+    """Return the field or the snapshots with the name `name`, and a text that describes their newest values."""
     kind, _, field = name.rpartition(" ")
     if kind == "snapshots" and field in simulation.snapshots:
         if not len(simulation.snapshots[field]):
@@ -194,7 +194,7 @@ def _subject(simulation: Simulation, name: str) -> tuple[Subject, str]:
 
 
 def _as_png(values: NDArray[np.float64], scale: Scale) -> bytes:
-    """Return a picture with a pixel for each cell. The first row of `values` is at the bottom."""
+    """Return a picture that has a pixel for each cell. The first row of `values` is at the bottom of the picture."""
     from matplotlib import colormaps
     from matplotlib.image import imsave
 
@@ -206,8 +206,8 @@ def _as_png(values: NDArray[np.float64], scale: Scale) -> bytes:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers the requests of one browser. Threads of the server take turns to draw slices, so that several requests
-    need no more memory than one, and do not read the disk at the same time."""
+    """Answers the requests of one browser. Threads of the server take turns to draw slices. Therefore several requests
+    need no more memory than one request, and do not read the disk at the same time."""
 
     follower: Follower
     interval: float
@@ -258,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, *words: object) -> None:
-        """Print nothing: the terminal of the server shows only its address."""
+        """Print nothing, because the terminal of the server shows only the address of the page."""
 
 
 PAGE = """<!doctype html>

@@ -1,1 +1,1 @@
-"""Turn an update equation into a compiled kernel."""
+"""This package turns an update equation into a compiled kernel."""

@@ -1,50 +1,52 @@
 """Derive the adjoint of a stencil. The adjoint is also a stencil.
 
-A program computes a number, such as a misfit, from a run. The adjoint of a field u is the derivative of this number
-with respect to u. One step of the adjoint reverses one step of the stencil. The adjoint treats the stages of the
+A program computes a number, such as a misfit, from a run. The adjoint of a field u is the derivative of the computed
+number with respect to u. One step of the adjoint reverses one step of the stencil. The adjoint treats the stages of the
 stencil in reverse order. A stage updates the fields u_i from loads of the fields u_j. If a_i is the adjoint of u_i
 after the stage, the adjoint of u_j before the stage is:
 
     adjoint of u_j before the stage at y  =  [j is not updated] a_j(y)  +  sum over i, o of  D(y - o) a_i(y - o)
 
-The bracket is 0 if the stage updates u_j, and otherwise 1. D(z) is the derivative of the update of u_i in cell z with
-respect to the load of u_j in cell z + o. `Gather` computes this sum for cells inside the grid and for cells at a
-boundary. In the fixed rim all adjoints stay 0, because no step changes the rim. Derivatives with respect to values of
-the rim are not computed.
+In this formula, the bracket is 0 if the stage updates u_j, and otherwise 1. D(z) is the derivative of the update of u_i
+in cell z with respect to the load of u_j in cell z + o. `Gather` computes the sum in this formula for cells inside the
+grid and for cells at a boundary. In the fixed rim, all adjoints stay 0, because no step changes the rim. The adjoint
+does not contain derivatives with respect to values of the rim.
 
-If steps need the previous value u.previous, this value is also a part of the state. The adjoint of the previous value
-is stored in a separate field. In wave equations, the adjoint of u.previous is a factor times the adjoint of u one step
-later. The factor depends only on parameters, and on static fields in the same cell. In this case the adjoint stencil
-reads the previous value of the adjoint of u, and needs no separate field.
+If steps need u.previous, the previous value of u, then u.previous is also a part of the state. The adjoint of the
+previous value is stored in a separate field. In wave equations, the adjoint of u.previous is the product of a factor
+and the adjoint of u one step later. This factor depends only on parameters, and on static fields in the same cell. For
+such equations, the adjoint stencil needs no separate field, because it reads the previous value of the adjoint of u.
 
-The gradient with respect to a static field is a sum of terms D(y - o) a_i(y - o). The sum is over all loads of this
-field and all steps, beginning with the last step. The gradient with respect to a parameter is stored as one
-contribution for each cell. Therefore a plan that updates the cells in another order gives the same bits.
+The gradient with respect to a static field is a sum of terms D(y - o) a_i(y - o). This sum is over all loads of the
+static field and over all steps, beginning with the last step. The gradient with respect to a parameter is stored as one
+contribution for each cell. Therefore the bits of this gradient do not depend on the order in which a plan updates the
+cells.
 
 `Gather` computes the sums over neighbours in the adjoint of a stage. In a forward stage, cell z reads the value of cell
-z + o. So the value of cell y is read by the cells y - o. In the adjoint, cell y gathers the contributions of these
-cells:
+z + o. So the cells y - o read the value of cell y. In the adjoint, cell y gathers the contributions of the cells y - o:
 
     result(y) = carried(y) + sum of  coefficient * core(y - o)
 
-Here carried(y) is the part of the result that needs only values of cell y. A core is the part of a contribution that
-depends on the cell (derivative.py). A core with few operations is not stored, but computed again for each cell that
-needs it. Other cores are computed once, in an additional stage, which stores them in a field w:
+In this formula, carried(y) is the part of the result that needs only values of cell y. A core is the part of a
+contribution that depends on the cell (derivative.py). A core with few operations is not stored, but computed again for
+each cell that needs the core. Other cores are computed once, in an additional stage, which stores the cores in a field
+w:
 
     core reads only adjoints and static fields at its own cell, few operations,    computed at y - o
     and does not depend on the position of the cell
     other cores, o is 0                                                            computed at y
     other cores                                                                    w(z) = core(z), then w(y - o)
 
-On a mirrored axis, cell -1-k beyond the side has the value of cell k. Near this side, the adjoint gathers with
+On a mirrored axis, cell -1-k beyond the side has the value of cell k. Near a mirrored side, the adjoint gathers with
 reflected offsets:
 
     y - o inside:    coefficient of o                      y - o outside:   coefficient of o', at the mirror of y - o
     (o' is o with the sign of this axis changed)
 
-In an even difference operator, o and o' have equal coefficients. In this case the adjoint reads the core at y - o with
-a mirrored boundary. If the coefficients differ, a static field (`edge_z` for the z axis) decides which of the two
-coefficients a cell uses. The values of this field encode the distance of each cell from the sides (`edge_values`).
+In an even difference operator, o and o' have equal coefficients. For equal coefficients, the adjoint reads the core at
+y - o with a mirrored boundary. If the coefficients of o and o' differ, a static field, the edge field (`edge_z` for the
+z axis), decides which coefficient a cell uses. The values of an edge field encode the distance of each cell from the
+sides (`edge_values`).
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ MAX_REPEATED = 4
 def edge_values(extent: int, radius: int) -> list[int]:
     """Return the values of an edge field along its axis, for a stencil of radius r. Cell k of the first r cells has the
     value r - k. The last r cells have negative values: a cell that is followed by k cells has the value -(r - k). All
-    other cells have the value 0. Raises InputError for an axis with fewer than 2 r cells."""
+    other cells of the edge field have the value 0. Raises InputError if the axis has fewer than 2 r cells."""
     if extent < 2 * radius:
         raise InputError(f"a mirrored axis has {extent} cells; the adjoint of this stencil needs {2 * radius} or more")
     return [max(0, radius - k) - max(0, radius - (extent - 1 - k)) for k in range(extent)]
@@ -77,7 +79,7 @@ def edge_values(extent: int, radius: int) -> list[int]:
 @dataclass(frozen=True)
 class Term:
     """The contribution of a load at `offset`: the product of a coefficient and a core. `coefficient` and `core` are
-    positions on the tape of the stage. The coefficient is the same for all cells."""
+    positions on the tape of the stage. The coefficient of a term is the same for all cells."""
 
     offset: Offset
     coefficient: int
@@ -85,9 +87,9 @@ class Term:
 
 
 class Gather:
-    """Appends sums of terms to a new tape. `cells` is the tape of the terms. `may_repeat(load)` is true if a core with
-    this load may be computed again at neighbours. The names of stored cores begin with `name`. `edges` maps the number
-    of each edge field to its axis."""
+    """Appends sums of terms to a new tape, `tape`. `cells` is the tape of the terms. `may_repeat(load)` is true if a
+    core with this load may be computed again at neighbours. The names of fields that store cores begin with `name`.
+    `edges` maps the number of each edge field to its axis."""
 
     def __init__(
         self,
@@ -106,15 +108,15 @@ class Gather:
         self._stored = {core: fields.new(f"{name}_w{place}") for place, core in enumerate(stored)}
 
     def stored_stage(self) -> list[Stage]:
-        """Return a list with the stage that stores cores. The list is empty if no core is stored."""
+        """If cores are stored, return a list with the stage that stores them. Otherwise return an empty list."""
         if not self._stored:
             return []
         return [Stage(tuple(self._stored.values()), self._cells.program(list(self._stored)))]
 
     def sum(self, terms: Sequence[Term], carried: Sequence[int] = ()) -> int:
-        """Append a sum to the new tape, and return its position. The sum contains all terms, and the values at the
-        positions `carried` of this tape. Terms with the same coefficient are added to each other first. Terms of near
-        neighbours come before terms of far neighbours."""
+        """Append a sum to the new tape, and return the position of the sum. The sum contains all terms, and the values
+        at the positions `carried` of the new tape. Terms with the same coefficient are first added to each other. Terms
+        of near neighbours come before terms of far neighbours."""
         tables: dict[int, dict[Offset, int]] = {}
         for term in terms:
             table = tables.setdefault(term.core, {})
@@ -141,8 +143,8 @@ class Gather:
         return is_short and all(load.offset == HERE and may_repeat(load) for load in program.loads)
 
     def _core(self, core: int, away: Offset) -> int:
-        """Append the operations that compute the core at the distance `away` from the gathering cell. Return the
-        position of the core."""
+        """Append the operations that compute the core `core` in the cell at the distance `away` from the gathering
+        cell. Return the position of the core."""
         if core in self._stored and away != HERE:
             return self.tape.append(Load(self._stored[core], away))
 
@@ -160,8 +162,8 @@ class Gather:
         return [axis for axis, sides in enumerate(self._boundary.sides) if "mirror" in sides]
 
     def _reachable(self, table: Mapping[Offset, int]) -> list[Offset]:
-        """Return the offsets for which the coefficient can differ from 0. These are the offsets in `table`, and their
-        reflections along mirrored axes."""
+        """Return the offsets for which the coefficient can differ from 0: the offsets in `table`, and their reflections
+        along mirrored axes."""
         found: dict[Offset, None] = {}
         for offset in table:
             for flips in product((False, True), repeat=len(self._mirrored)):
@@ -171,7 +173,7 @@ class Gather:
 
     def _coefficient(self, table: Mapping[Offset, int], offset: Offset, axes: Sequence[int]) -> int:
         """Append the coefficient that multiplies the core of a neighbour, and return the position of this coefficient.
-        The neighbour is at the distance `-offset` from the gathering cell. `axes` contains the mirrored axes along
+        This neighbour is at the distance `-offset` from the gathering cell. `axes` contains the mirrored axes along
         which the offset is not 0."""
         if not axes:
             place = table.get(offset, ZERO)
@@ -207,24 +209,24 @@ class Adjoint:
     """The adjoint of a stencil, and the meaning of its fields.
 
     `adjoints` has a key for each updated field, such as "u", and for each previous value, such as "u.previous". Each
-    value is the name of the field that holds the adjoint. A field can hold a multiple of the adjoint of "u" instead.
-    Then `scales` maps "u" to the program that computes the factor. `values` contains a program for each adjoint that no
-    field holds. One reason can be that a field holds only a multiple of the adjoint. A program computes a value for one
-    cell, and reads fields of `stencil` only in this cell.
+    value of `adjoints` is the name of the field that holds the adjoint. A field can hold a multiple of the adjoint of
+    "u" instead of the adjoint. `scales` then maps "u" to the program that computes the factor. `values` contains a
+    program for each adjoint that no field holds, for example because a field holds only a multiple of the adjoint. The
+    programs in `scales` and `values` compute a value for one cell, and read fields of `stencil` only in this cell.
 
-    `gradients` maps names in `wrt` to names of fields. For a static field, the values of the named field are the
-    gradient. For a parameter, the named field has the contribution of each cell, and the gradient is the sum over all
-    cells. For a signal, the sum over all cells is the gradient with respect to one value of the signal: its value in
-    the step that the adjoint has just reversed. Names in `wrt` that do not affect the updates are left out.
+    `gradients` maps names in `wrt` to names of fields. For a static field, the gradient is the field that `gradients`
+    names. For a parameter, this field has the contribution of each cell, and the gradient is the sum over all cells.
+    For a signal, the sum over all cells is the gradient with respect to one value of the signal: its value in the step
+    that the adjoint has just reversed. Names in `wrt` that do not affect the updates are left out of `gradients`.
 
     `sources` maps the name of each field that has sources to the name of its gradient field. The values of a gradient
-    field are the gradients with respect to the sources of the step. There are two cases. If the last stage of a step
-    updates the field with sources, the adjoint of this field is the gradient field. In this case, the gradient field
-    must be read before the step of the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
+    field are the gradients with respect to the sources of the step. If the last stage of a step updates the field with
+    sources, the gradient field is the adjoint of this field. Such a gradient field must be read before the step of the
+    adjoint. For all other fields with sources, a stage of the adjoint writes the gradient field.
 
-    `history` maps names of read-only fields to values of the forward step. Before each step, these fields must get the
-    values of this step. `edges` maps the name of each edge field to an axis (0 for z). Along this axis, the edge field
-    must have the values that `edge_values` returns.
+    `history` maps names of read-only fields to values of the forward step. Before each step of the adjoint, the
+    read-only fields in `history` must get the values of the forward step that is reversed. `edges` maps the name of
+    each edge field to an axis (0 for z). Along its axis, an edge field must have the values that `edge_values` returns.
     """
 
     stencil: Stencil
@@ -244,20 +246,21 @@ def adjoint_of(
     sources: Sequence[str] = (),
     is_scaled: bool = True,
 ) -> Adjoint:
-    """Return the adjoint of one step of `stencil` on a grid with this boundary.
+    """Return the adjoint of one step of `stencil` on a grid with the boundary `boundary`.
 
-    The gradients with respect to the static fields, parameters and signals in `wrt` are computed. `sources` contains
-    the names of the updated fields that have sources. In each step, sources act after the last update of their field.
-    The adjoint of the state is always computed. If `is_scaled` is false, each field holds an adjoint itself, and not a
-    multiple of the adjoint. This is necessary if the factor is 0 in some cells. In these cells, the adjoint cannot be
-    computed from its multiple. Raises InputError for unknown names, and for an adjoint that no kernel can compute.
+    The adjoint computes gradients with respect to the static fields, parameters and signals in `wrt`. `sources`
+    contains the names of the updated fields that have sources. In each step, sources act after the last update of their
+    field. The adjoint of the state is always computed. If `is_scaled` is false, each field holds an adjoint itself, and
+    not a multiple of the adjoint. `is_scaled` must be false if the factor is 0 in some cells, because the adjoint
+    cannot be computed from a multiple with the factor 0. Raises InputError for unknown names, and for an adjoint that
+    no kernel can compute.
     """
     return _Derivation(stencil, wrt, boundary, sources, is_scaled).result()
 
 
 class _Derivation:
-    """Derives the fields and stages of an adjoint. The number of a forward step becomes a signal of the adjoint. In
-    arguments and results, fields are given by their numbers."""
+    """Derives the fields and stages of an adjoint. The number of a forward step becomes a signal of the adjoint.
+    Methods of this class take and return numbers of fields."""
 
     def __init__(
         self, stencil: Stencil, wrt: Sequence[str], boundary: Boundary, sources: Sequence[str], is_scaled: bool
@@ -272,7 +275,7 @@ class _Derivation:
         self.edges: dict[int, int] = {}
 
     def of(self, field: int) -> int:
-        """Return the number of the field that holds the adjoint of an updated field."""
+        """Return the number of the field that holds the adjoint of the updated field `field`."""
         return self.fields.new(f"{self.fields.forward[field]}_adj")
 
     def of_previous(self, field: int) -> int:
@@ -291,8 +294,8 @@ class _Derivation:
         for number in reversed(range(len(updates))):
             stages += self._stages(self.stencil.stages[number], updates[number], stages)
         names, forward, versions = self.fields.names, self.fields.forward, self.fields.versions
-        # Fields that hold values of the forward step come last. An adjoint run gets their values from the forward run
-        # (plan/history.py).
+        # In the order of the fields, fields with values of the forward step come last. An adjoint run gets these values
+        # from the forward run (plan/history.py).
         read = sorted(fields_read(stages), key=lambda number: (names[number] in versions, names[number]))
         made = assemble(f"adjoint of {self.stencil.name}", self.stencil, names, stages, read, all_scalars=False)
         adjoints = {forward[field]: names[self.of(field)] for field in self.updated}
@@ -311,8 +314,8 @@ class _Derivation:
         )
 
     def _stages(self, stage: Stage, updates: Sequence[int], before: Sequence[Stage]) -> list[Stage]:
-        """Return the stages of the adjoint that belong to `stage`. The adjoint computes the stages in `before`
-        first."""
+        """Return the stages of the adjoint that reverse `stage`. The adjoint computes the stages in `before` before the
+        returned stages."""
         tape = Tape()
         at = tape.copy(stage.program, lambda load: tape.append(self.fields.forward_value(load, updates)))
         seeds = {field: tape.append(Load(self.of(field), HERE)) for field in stage.targets}
@@ -365,9 +368,9 @@ class _Derivation:
 
     def _may_repeat(self, load: Load) -> bool:
         """Return True if a core that contains this load may be computed again at each neighbour. The result is False
-        for values of the forward step: the adjoint would have to read these values at twice the distance. If a side is
-        fixed, the result is also False for static fields. In the rim, static fields can be 0 or NaN, because the
-        forward step does not use these values."""
+        for a load of values of the forward step, because the adjoint would have to read these values at twice the
+        distance. If a side is fixed, the result is also False for a load of a static field. In the rim, static fields
+        can be 0 or NaN, because the forward step does not use these values."""
         name = self.fields.names[load.field]
         has_rim = any("fixed" in self.boundary.sides[axis] for axis in range(3) if self.stencil.radii[axis])
         return name not in self.fields.versions and not (has_rim and name in self.fields.forward)
@@ -375,9 +378,9 @@ class _Derivation:
     def _of_field(
         self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], more: list[int], gather: Gather
     ) -> dict[int, int]:
-        """Append the adjoint of a field, and the adjoint of its previous value, to the tape of `gather`. An adjoint
-        that the stage does not change is not appended. The values at the positions `more` on this tape are added to the
-        adjoint of the field. Return a mapping from the number of each field that holds a changed adjoint to the
+        """Append the adjoint of a field, and the adjoint of its previous value, to the tape of `gather`. Adjoints that
+        the stage does not change are not appended. The values at the positions `more` on the tape of `gather` are added
+        to the adjoint of the field. Return a mapping from the number of each field that holds a changed adjoint to the
         position of the new adjoint on the tape."""
 
         def here(number: int) -> int:
@@ -405,8 +408,7 @@ class _Derivation:
     # --- adjoints that a program computes ----------------------------------------------------------------------------
 
     def _values(self) -> dict[str, Program]:
-        """Return a dictionary with the programs of the adjoints that no field holds. The keys are the names of these
-        adjoints."""
+        """Return a dictionary that maps the name of each adjoint that no field holds to the program of this adjoint."""
         found: dict[str, Program] = {}
         for field, scale in self.scales.items():
             tape = Tape()
@@ -429,9 +431,9 @@ class _Derivation:
         return core
 
     def _scales(self) -> dict[int, Program]:
-        """Some adjoints are read at neighbours only as a product with a factor. Return the factors of these adjoints. A
-        factor depends only on parameters, and on static fields in the same cell. The keys are the numbers of the
-        fields."""
+        """Some adjoints are read at neighbours only as a product with a factor. Return a dictionary that maps the
+        number of the field of each such adjoint to the program of its factor. A factor depends only on parameters, and
+        on static fields in the same cell."""
         found: dict[int, Program | None] = {}
         far: set[int] = set()
         for stage in self.stencil.stages:
@@ -454,7 +456,7 @@ class _Derivation:
         return {field: one for field, one in found.items() if one is not None and field in far - separate}
 
     def _factor(self, tape: Tape, core: int, seed: int) -> Program | None:
-        """Return a program that computes the factor by which a core multiplies the adjoint `seed`. Return None if the
+        """Return a program that computes the factor by which a core multiplies the adjoint `seed`. Return None if this
         factor is the same for all cells. Also return None if the factor depends on values other than parameters and
         static fields in the same cell."""
 
@@ -473,10 +475,10 @@ class _Derivation:
 
     def _local(self, program: Program, moved: Mapping[int, Load]) -> Program | None:
         """`program` reads fields of the forward stencil. Return a program with the same operations that reads the
-        fields of the same names in the adjoint.
-        The keys of `moved` are numbers of fields that do not exist in the forward stencil. Loads of these fields are
-        replaced by the values of `moved`. Return None if the program depends on other values than parameters and static
-        fields in the same cell."""
+        fields of the same names in the adjoint. The keys of `moved` are numbers of fields that do not exist in the
+        forward stencil. In the returned program, the values of `moved` replace loads of the fields in `moved`. Return
+        None if `program` depends on values other than parameters, the fields in `moved`, and static fields in the same
+        cell."""
         operations = list(program.operations)
         for place, operation in enumerate(operations):
             match operation:
@@ -494,12 +496,13 @@ class _Derivation:
         return Program(tuple(operations), program.results)
 
     def _local_previous(self) -> dict[int, Program]:
-        """Return programs for the previous values whose adjoint needs no separate field. Each program reads the
-        previous value of a field's adjoint, and computes the adjoint of the field's previous value. The keys are the
-        numbers of the fields.
+        """Return programs for the previous values whose adjoint needs no separate field. The keys of the returned
+        dictionary are the numbers of the fields. The program of a field u reads the previous value of the adjoint of u,
+        and computes the adjoint of u.previous.
 
-        A field has such a program under two conditions. First, only one stage reads or updates the field. Second, the
-        derivative with respect to its previous value depends only on parameters, and on static fields in the same cell.
+        A field has such a program if two conditions are met. The first condition is that only one stage reads or
+        updates the field. The second condition is that the derivative with respect to its previous value depends only
+        on parameters, and on static fields in the same cell.
         """
         found: dict[int, Program] = {}
         for field in self.with_previous:
@@ -529,7 +532,8 @@ class _Derivation:
 
 
 def _fields_in(tape: Tape, core: int, seeds: Mapping[int, int]) -> list[int]:
-    """Return the fields whose adjoints a core reads. `seeds` are the positions of these adjoints on the tape."""
+    """Return the fields whose adjoints the core `core` reads. `seeds` are the positions of these adjoints on the
+    tape."""
     loads = set(tape.program([core]).loads)
     return [field for field, seed in seeds.items() if tape.operations[seed] in loads]
 

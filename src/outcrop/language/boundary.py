@@ -1,7 +1,8 @@
 """Boundaries define the values beyond the sides of the grid.
 
 `fixed`      The rim, which is as thick as the stencil's radius, keeps its initial values.
-`mirror`     All cells are updated. Cell -1-k beyond a side has the value of cell k. The gradient at the side is 0.
+`mirror`     All cells are updated. The grid is mirrored at the side: cell -1-k, beyond the side, has the value of cell
+             k. The gradient at the side is 0.
 `periodic`   All cells are updated. Beyond a side, the grid continues with the cells at the opposite side.
 """
 
@@ -53,7 +54,8 @@ class Boundary:
         )
 
     def __str__(self) -> str:
-        """Return one word if all sides are equal, otherwise a text with all axes. `as_boundary` can read both."""
+        """Return the boundary as text: one word if all sides are equal, otherwise the sides of each axis. `as_boundary`
+        can read this text."""
         words = {side for sides in self.sides for side in sides}
         if len(words) == 1:
             return words.pop()
@@ -124,9 +126,9 @@ def _side(word: object) -> Side:
 
 
 def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:
-    """Translate a boundary from the grid's own axes to the engine's three axes. Axes that the grid does not have are
-    fixed. If the grid has two axes, the first axis may be called z or y. Raises InputError for sides of an axis that
-    the grid does not have."""
+    """Return the boundary for the engine, in which every grid has the three axes z, y and x. Axes that the grid does
+    not have are fixed. If the grid has two axes, the user can name the first axis z or y. Raises InputError for sides
+    of an axis that the grid does not have."""
     if ndim == 2:
         if boundary.y not in (_FIXED, boundary.z) and boundary.z != _FIXED:
             raise InputError(f"boundary {boundary}: a grid of two axes has no z beside y; name y and x")
@@ -150,9 +152,9 @@ def boundary_text(boundary: Boundary, ndim: int, names: Sequence[str] | None = N
 
 
 def with_own_names(value: object, names: Sequence[str]) -> object:
-    """Return a boundary in which the axes have Outcrop's names. `value` is a word, a text or a mapping, in which the
-    axes have the names `names`, in the order of the grid. Other values are returned unchanged. Raises InputError for
-    unknown axes and wrong sides."""
+    """Return a boundary whose axes are renamed to Outcrop's names z, y and x. `value` is a word, a text or a mapping,
+    in which the axes have the names `names`, in the order of the grid. Other values are returned unchanged. Raises
+    InputError for unknown axes and wrong sides."""
     if isinstance(value, str):
         if "=" not in value or len(value) > _MAX_TEXT:
             return value

@@ -1,5 +1,5 @@
 """Compile a generated kernel with the machine's C compiler. The compiled kernel is kept in the user's cache. The name
-of the file is a hash of the source, the compiler, the flags and the processor.
+of the kernel's file is a hash of the source, the compiler, the flags and the processor.
 
 stencil, dtype, vectors ──► C ──► key = hash(C, compiler, flags, processor) ──► <cache>/kernels/<key>.so ──► address
 """
@@ -43,9 +43,9 @@ Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
 class Kernel:
     """A compiled kernel.
 
-    `calls` contains one entry for each stage of an even step, then one for each stage of an odd step. An entry has the
-    address of a function, and a pair (field, copy) for each array that the function reads or writes. The address is
-    valid until the process ends."""
+    `calls` contains one entry for each stage of an even step, then one for each stage of an odd step. An entry of
+    `calls` has the address of a C function, and a pair (field, copy) for each array that the function reads or writes.
+    The address of a function is valid until the process ends."""
 
     isa: str
     calls: Calls
@@ -95,8 +95,8 @@ def _shared_object(source: str) -> Path:
 
 @lru_cache
 def _processor() -> dict[str, str]:
-    """Return the properties of the first processor in /proc/cpuinfo. If this file has none of the properties in
-    PROCESSOR, return the result of `platform.processor()`."""
+    """Return the properties in PROCESSOR that /proc/cpuinfo lists for the first processor. If /proc/cpuinfo lists none
+    of these properties, return the result of `platform.processor()`."""
     found = {}
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
         for line in takewhile(str.strip, lines):

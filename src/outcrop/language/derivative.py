@@ -7,19 +7,20 @@ a few times the number of operations of the program:
     tangent    from loads to results: d(a b) = a db + b da                forward mode
     adjoint    from results to loads: a̅ += b r̅ and b̅ += a r̅ for r = a b   reverse mode
 
-The adjoint of each load is a sum of products `coefficient * core`. The coefficient depends only on constants,
-parameters and signals, so it is the same for all cells. The core depends on the cell. All loads of a difference
-operator have the same core, and have different coefficients. So the adjoint of the operator is again a difference
-operator, which is applied to the core.
+The adjoint of each load is a sum of products `coefficient * core`. A coefficient is the same for all cells, because it
+depends only on constants, parameters and signals. A core depends on the cell. The adjoints of all loads of a difference
+operator have the same core, but different coefficients. Therefore the adjoint of a difference operator is another
+difference operator, which is applied to the core.
 
-At points without a derivative, a one-sided derivative is used. If a = b, min(a, b) and max(a, b) return b, so they have
-the derivative of b. A selection has the derivative of the operand that it selects. At a = 0, abs(a) has the derivative
-1, sign(a) has the derivative 0, and sqrt(a) has an infinite derivative. The derivative of pow(a, b) with respect to b
-is 0 for a <= 0.
+At points where an operation has no derivative, a one-sided derivative is used. If a = b, min(a, b) and max(a, b) return
+b, so they have the derivative of b. A selection has the derivative of the operand that it selects. At a = 0, abs(a) has
+the derivative 1, sign(a) has the derivative 0, and sqrt(a) has an infinite derivative. The derivative of pow(a, b) with
+respect to b is 0 for a <= 0.
 
-An operand that a selection does not select has the derivative 0, even if this operand is infinite or NaN. For this
-purpose, some products are changed. If the factor s of a product a s is a selection between v and 0, the product becomes
-a selection between a v and 0. If s is a sum of such selections, the product is 0 where s is 0.
+The derivative with respect to an operand that a selection does not select is 0, even if the operand is infinite or NaN.
+For this reason, products with selections are changed. Let s be a factor of a product a s. If s is a selection between v
+and 0, the product becomes a selection between a v and 0. If s is a sum of selections between a value and 0, the product
+a s is 0 where s is 0.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Item = TypeVar("Item")
 
 
 def balanced(items: list[Item], combine: Callable[[Item, Item], Item]) -> Item:
-    """Combine all items in a balanced tree, so that chains of dependent operations are short."""
+    """Combine all items pair by pair, in a balanced tree. A balanced tree has short chains of dependent operations."""
     while len(items) > 1:
         pairs = [combine(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
         items = pairs + items[len(pairs) * 2 :]
@@ -47,9 +48,9 @@ def balanced(items: list[Item], combine: Callable[[Item, Item], Item]) -> Item:
 
 
 class Tape:
-    """Appends operations to a program. An operation is not appended if an equal operation exists. Sums with 0, products
-    with 0, 1 and -1, and double minus signs are simplified. Constants are combined only if the result is exact, so
-    simplifications add no rounding errors."""
+    """Appends operations to a program. An operation is not appended if the program already contains an equal operation.
+    Sums with 0, products with 0, 1 and -1, and double minus signs are simplified. Constants are combined only if the
+    result is exact, so simplifications add no rounding errors."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -57,7 +58,7 @@ class Tape:
         self._places: dict[Operation, int] = {}
 
     def append(self, operation: Operation) -> int:
-        """Return the position of an operation. The operation is appended if it is new."""
+        """Return the position of an operation on the tape. If the tape does not contain the operation, append it."""
         if operation not in self._places:
             self._places[operation] = len(self.operations)
             self.operations.append(operation)
@@ -72,13 +73,13 @@ class Tape:
         return operation.value if isinstance(operation, Constant) else None
 
     def _inside(self, place: int) -> int | None:
-        """Return the operand of a negation, or None for other operations."""
+        """If the operation at `place` is a negation, return the position of its operand. Otherwise, return None."""
         operation = self.operations[place]
         return operation.operands[0] if isinstance(operation, Apply) and operation.operator == "neg" else None
 
     def _exact(self, operator: Callable[[Fraction, Fraction], Fraction], a: int, b: int) -> int | None:
-        """Return the position of the operator's result for two constants a and b. Return None if a or b is not a
-        constant, or if no float equals the exact result."""
+        """Return the position of the exact result of `operator` for two constants a and b. Return None if a or b is not
+        a constant, or if no float equals the exact result."""
         first, second = self._value(a), self._value(b)
         if first is None or second is None:
             return None
@@ -131,8 +132,8 @@ class Tape:
         return self.append(Apply("div", (a, b)))
 
     def where(self, a: int, b: int, then: int, other: int, operator: str = "where") -> int:
-        """Return the position of a value that is `then` where a > b, and `other` elsewhere. With the operator
-        "where_equal", the value is `then` where a == b."""
+        """Return the position of a selection. The selection has the value of `then` where a > b, and the value of
+        `other` elsewhere. With the operator "where_equal", the selection has the value of `then` where a == b."""
         if then == other:
             return then
         places = [self.append(Constant(0.0)) if one == ZERO else one for one in (a, b, then, other)]
@@ -157,8 +158,8 @@ class Tape:
         return False
 
     def product_inside(self, a: int, b: int) -> int:
-        """Return the position of a * b. Assume that b is a selection between a value and 0, or a sum of such
-        selections. Then the product is 0 in each cell where b is 0, even if a is infinite or NaN in this cell."""
+        """Return the position of the product a * b. If b is a selection between a value and 0, or a sum of such
+        selections, the product is 0 where b is 0. The product is 0 in these cells even if a is infinite or NaN."""
         if ZERO in (a, b):
             return ZERO
         if (found := self.selection(b)) is not None:
@@ -169,8 +170,8 @@ class Tape:
         return self.multiply(a, b)
 
     def sum_inside(self, a: int, b: int) -> int:
-        """Return the position of a + b. Two selections with the same condition can be added as one selection, if both
-        have the 0 at the same place."""
+        """Return the position of the sum a + b. Two selections with the same condition are added as one selection, if
+        the same operand of both selections is 0."""
         if ZERO not in (a, b):
             one, two = self.selection(a), self.selection(b)
             if one and two and one[:3] == two[:3] and (one[3] == ZERO) == (two[3] == ZERO):
@@ -180,7 +181,7 @@ class Tape:
         return self.add(a, b)
 
     def sum(self, terms: Sequence[int]) -> int:
-        """Return the position of the sum of terms. The sum is a balanced tree."""
+        """Return the position of the sum of `terms`. The terms are added in a balanced tree."""
         return balanced(list(terms) or [ZERO], self.add)
 
     def copy(
@@ -188,7 +189,7 @@ class Tape:
     ) -> dict[int, int]:
         """Append operations of another program: the operations at the positions `wanted`, and all operations that these
         operations need. If `wanted` is None, append all operations. The function `load` appends the loads. Return a
-        mapping from the old to the new positions."""
+        mapping from positions in the other program to positions on the tape."""
         needed = set(range(len(program.operations)) if wanted is None else wanted)
         for place in reversed(range(len(program.operations))):
             operation = program.operations[place]
@@ -219,10 +220,11 @@ def pruned(operations: Sequence[Operation], results: Sequence[int]) -> Program:
 
 
 def tangent(tape: Tape, program: Program, at: Mapping[int, int], seeds: Mapping[int, int]) -> list[int]:
-    """Append the directional derivative of each result (forward mode). Return the positions of these derivatives.
+    """Append operations that compute the directional derivative of each result of `program` (forward mode). Return the
+    positions of these derivatives.
 
     `at` maps operations of `program` to their positions on the tape. `seeds` maps loads and scalars to the positions of
-    their directions. Loads and scalars that are not in `seeds` have the direction 0.
+    their directions. The direction of a load or scalar that is not in `seeds` is 0.
     """
     change = [seeds.get(place, ZERO) for place in range(len(program.operations))]
     for place, operation in enumerate(program.operations):
@@ -243,7 +245,7 @@ def tangent(tape: Tape, program: Program, at: Mapping[int, int], seeds: Mapping[
 
 @dataclass(frozen=True)
 class Product:
-    """The product of a coefficient and a core. The coefficient is the same for all cells. The core depends on the cell.
+    """A term of an adjoint: a coefficient, which is the same for all cells, times a core, which depends on the cell.
     `coefficient` and `core` are positions on a tape."""
 
     coefficient: int
@@ -251,8 +253,8 @@ class Product:
 
 
 def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence[int]) -> dict[int, list[Product]]:
-    """Append the adjoint of each load and scalar. Return a list of products for each operation that is a load or a
-    scalar. The adjoint of the operation is the sum of these products.
+    """Append operations that compute the adjoint of each load and scalar. Return a mapping from each load or scalar to
+    a list of products. The adjoint of a load or scalar is the sum of its products.
 
     `at` maps operations of `program` to their positions on the tape. `seeds` contains the positions of the adjoints of
     the results. These adjoints depend on the cell.
@@ -300,15 +302,15 @@ def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence
 
 
 def _order(operation: Apply, at: Mapping[int, int]) -> tuple[int, int]:
-    """Return two positions a and b for an operation min or max. Where a > b, the operation returns its first
-    operand."""
+    """Return two positions a and b on the tape for an operation min or max. The operation returns its first operand
+    where the value at position a is greater than the value at position b."""
     a, b = (at[i] for i in operation.operands)
     return (a, b) if operation.operator == "max" else (b, a)
 
 
 def _slopes(tape: Tape, operation: Apply, at: Mapping[int, int], place: int) -> list[int]:
-    """Return a position on the tape for each operand of an operation. There, the tape has the derivative with respect
-    to this operand. The result is empty for an operation that selects one of its operands."""
+    """For each operand of an operation, return a position on the tape. This position has the derivative of the
+    operation with respect to the operand. For an operation that selects one of its operands, the list is empty."""
     places, result = [at[i] for i in operation.operands], at[place]
     one = tape.constant(1.0)
     match operation.operator:

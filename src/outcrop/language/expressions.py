@@ -32,11 +32,11 @@ GRID_PLACE = ("first plane of the process", "its first row", "planes of the grid
 @dataclass(frozen=True)
 class Expressions:
     """Writes the C expressions of one program for the rows that a loop updates together. Its methods yield lines of C.
-    Names in C: `r<i>` is row number i. `w<i>_<k>` is the vector of row i that lies k vectors after the current vector.
-    `u<j>` is the result of operation j as a scalar, `t<j>` as a vector, and `c<j>` for a single cell. `t<j>_<n>` is the
-    vector of operation j for the place with number n. `u<j>_<n>` is a scalar of operation j for this place, and is the
-    same for all cells of the row. `scalars` is the number of parameters and signals. The numbers `GRID_PLACE` follow
-    them."""
+    In the C code, `r<i>` is row number i. `w<i>_<k>` is the vector of row i that lies k vectors after the current
+    vector. `u<j>` is the result of operation j as a scalar, `t<j>` as a vector, and `c<j>` for a single cell.
+    `t<j>_<n>` is the vector of operation j for the place with number n. `u<j>_<n>` is a scalar of operation j for this
+    place, and is the same for all cells of the row. `scalars` is the number of parameters and signals. The numbers
+    `GRID_PLACE` follow them."""
 
     program: Program
     c_type: str
@@ -55,8 +55,8 @@ class Expressions:
 
     @cached_property
     def rows(self) -> dict[Row, list[int]]:
-        """For each row that the program reads, the offsets in x at which the program reads the row. The rows are in the
-        order of their numbers."""
+        """Maps each row that the program reads to the offsets in x at which the program reads this row. The position of
+        a row in this mapping is the number of the row."""
         rows: dict[Row, list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset
@@ -66,7 +66,7 @@ class Expressions:
 
     @property
     def shares_rows(self) -> bool:
-        """The loop performs several updates together. True if several of these updates read the same row."""
+        """True if several of the updates that the loop performs together read the same row."""
         own = {((load.field, load.age), *load.offset[:2]) for load in self.program.loads}
         return len(self.rows) < len(own) * len(self.places)
 
@@ -75,19 +75,18 @@ class Expressions:
         return {row: number for number, row in enumerate(self.rows)}
 
     def number(self, row: Row, place: Place) -> int:
-        """The update of `place` reads `row`, which has the offsets of a row from `place`. Return the number of this
-        row."""
+        """Return the number of the row that the update of `place` reads at the offsets of `row`."""
         operand, dz, dy = row
         return self._numbers[operand, dz + place[0], dy + place[1]]
 
     def vector(self, operation: int, place: Place) -> str:
-        """Return the name of the vector with the result of an operation."""
+        """Return the C name of the vector that holds the result of an operation."""
         return f"t{operation}" if self.program.uniform[operation] else f"t{operation}_{self.places.index(place)}"
 
     @cached_property
     def once(self) -> dict[int, int]:
-        """A mapping of the functions whose operands are the same for every cell. A key is the position of such a
-        function in the program. The value is the place of its result in the array `once`."""
+        """A mapping for functions whose operands are the same for every cell. It maps the position of such a function
+        in the program to the place of the function's result in the array `once`."""
         every = zip(self.program.operations, self.program.uniform, strict=True)
         found = [
             place
@@ -97,7 +96,7 @@ class Expressions:
         return {place: number for number, place in enumerate(found)}
 
     def computed_once(self) -> Iterator[str]:
-        """Yield the operations that compute the array `once`, and no other operations."""
+        """Yield C code that computes the array `once`. The code contains only the operations that this array needs."""
         needed = set(self.once)
         for place in range(len(self.program.operations) - 1, -1, -1):
             operation = self.program.operations[place]
@@ -113,13 +112,14 @@ class Expressions:
 
     @cached_property
     def in_row(self) -> list[int]:
-        """The operations whose values are the same for all cells of a row, but not for all rows."""
+        """The positions of the operations whose value is the same for all cells of a row, but can differ between rows.
+        """
         every = zip(self.program.is_constant_in_row, self.program.uniform, strict=True)
         return [place for place, (in_row, is_uniform) in enumerate(every) if in_row and not is_uniform]
 
     def row_values(self) -> Iterator[str]:
-        """Yield the operations of `in_row`. Their results are scalars, and also vectors if other operations need
-        vectors."""
+        """Yield C code for the operations of `in_row`. Each result is a scalar, and also a vector if other operations
+        need a vector."""
         needed = set(self.program.results)
         for _, of_cell in self._of_cells():
             if isinstance(of_cell, Apply):
@@ -145,14 +145,14 @@ class Expressions:
         return f"s[{self.scalars + number}]"
 
     def scalar(self, operation: int, place: int = 0) -> str:
-        """Return the name of the scalar with the result of an operation for a single cell."""
+        """Return the C name of the scalar that holds the result of an operation for a single cell."""
         if self.program.uniform[operation]:
             return f"u{operation}"
         return f"u{operation}_{place}" if self.program.is_constant_in_row[operation] else f"c{operation}"
 
     def uniforms(self) -> Iterator[str]:
-        """Yield the operations that do not depend on the cell. Their results are scalars, and also vectors if other
-        operations need vectors."""
+        """Yield C code for the operations that do not depend on the cell. Each result is a scalar, and also a vector if
+        other operations need a vector."""
         uniform = self.program.uniform
         needed = set(self.program.results)
         for place, operation in enumerate(self.program.operations):
@@ -171,7 +171,7 @@ class Expressions:
                 yield f"  (void)t{place};"
 
     def _uniform(self, place: int, operation: Operation) -> str:
-        """Return the line that computes an operation that does not depend on the cell."""
+        """Return the line of C code for an operation that does not depend on the cell."""
         match operation:
             case Scalar(index):
                 return f"const {self.c_type} u{place} = s[{index}];"
@@ -188,15 +188,15 @@ class Expressions:
 
     @cached_property
     def reaches(self) -> list[tuple[int, int, int]]:
-        """Three values for each row: the number of the row, and the first and the last vector that its loads need. The
-        current vector has the number 0."""
+        """Three numbers for each row: the number of the row, and the numbers of the first and the last vector that
+        loads from the row need. The current vector has the number 0."""
         if self.lanes == 1:
             return []
         ends = [(min(0, *offsets), max(0, *offsets)) for offsets in self.rows.values()]
         return [(row, low // self.lanes, -(-high // self.lanes)) for row, (low, high) in enumerate(ends)]
 
     def first_vectors(self) -> Iterator[str]:
-        """Yield the loads of the vectors that must be loaded before the loop begins."""
+        """Yield C code that loads, before the loop begins, all vectors of each row except the last vector."""
         for row, first, last in self.reaches:
             for i in range(first, last):
                 yield f"  v w{row}_{_index(i)} = *(const v *)(r{row} + b->x0 + {i * self.lanes});"
@@ -209,9 +209,9 @@ class Expressions:
                 yield f"    w{row}_{_index(i)} = w{row}_{_index(i + 1)};"
 
     def operations(self) -> Iterator[str]:
-        """Yield the operations that depend on the cell. Each operation is written once for each place, and computes a
-        vector of cells from x on. The next vector of a row is loaded directly before its first use, so that the vector
-        occupies a register only for a short time."""
+        """Yield C code for the operations that depend on the cell. Each operation is written once for each place, and
+        computes a vector of cells from x on. The next vector of a row is loaded directly before its first use, so that
+        the vector occupies a register only for a short time."""
         last_vectors = {row: last for row, _, last in self.reaches}
         for number, operation in self._of_cells():
             for place in self.places:
@@ -229,8 +229,8 @@ class Expressions:
                         yield from self._apply(self.vector(number, place), operator, names)
 
     def cell_operations(self, column: Callable[[int], str]) -> Iterator[str]:
-        """Yield the operations that depend on the cell, for one cell. `column(dx)` returns the C expression for the
-        column of the cell at distance dx."""
+        """Yield C code that computes, for a single cell, the operations that depend on the cell. `column(dx)` returns
+        the C expression for the column of the cell at distance dx."""
         for place, operation in self._of_cells():
             match operation:
                 case Load(field, (dz, dy, dx), age):
@@ -241,7 +241,7 @@ class Expressions:
                     yield f"  {self._scalar_apply(f'c{place}', operator, [self.scalar(i) for i in operands])}"
 
     def _of_cells(self) -> Iterator[tuple[int, Load | CellIndex | Apply]]:
-        """Yield the operations that can have different values in cells of a row."""
+        """Yield the position and the operation for each operation whose value can differ between the cells of a row."""
         in_row = self.program.is_constant_in_row
         for place, operation in enumerate(self.program.operations):
             if not in_row[place]:

@@ -38,8 +38,8 @@ def older_name(field: str, updates: int) -> str:
 
 
 class _NotAValue(ABC):
-    """The base of objects that have a value only at an offset. An expression that uses such an object without an offset
-    is refused. The message shows how to write the offset."""
+    """The base of objects that have a value only at an offset. Outcrop refuses an expression that uses such an object
+    without an offset. The error message shows how to write the offset."""
 
     @property
     @abstractmethod
@@ -81,16 +81,16 @@ class Field(_NotAValue):
         return OlderField(self, 1)
 
     def back(self, updates: int) -> OlderField:
-        """Return the values before the latest `updates` updates. `updates` is 1, 2 or 3. `u.back(1)` is
-        `u.previous`."""
+        """Return the values that the field had before its latest `updates` updates. `updates` is 1, 2 or 3. `u.back(1)`
+        is `u.previous`."""
         if type(updates) is not int or not 1 <= updates <= MAX_BACK:
             raise InputError(f"{self.name}.back({shown(updates)}): there are 1 to {MAX_BACK} updates back")
         return OlderField(self, updates)
 
     @property
     def box(self) -> BoxMaker:
-        """Makes a box from slices in cells, one slice for each axis. The update of a box changes only the cells of the
-        box."""
+        """An object that makes a box of this field from slices, one slice for each axis. The update of a box changes
+        only the cells of the box."""
         return BoxMaker(self)
 
     def __str__(self) -> str:
@@ -118,15 +118,16 @@ class OlderField(_NotAValue):
 
 @dataclass(frozen=True)
 class FieldBox:
-    """The cells of a field in a box. `ranges` has the first cell and the cell after the last cell along each axis. None
-    means the end of the grid. Negative numbers are counted from the end of the grid, as in slices."""
+    """The cells of a field in a box. `ranges` has the first cell and the cell after the last cell along each axis. In
+    `ranges`, None means the corresponding end of the grid. Negative numbers are counted from the end of the grid, as in
+    slices."""
 
     field: Field
     ranges: tuple[tuple[int | None, int | None], ...]
 
     def empty_axis(self, shape: Sequence[int], rims: Sequence[tuple[int, int]]) -> int | None:
-        """Return the first axis along which the box contains no cell of a grid between the rims, or None if there is no
-        such axis. `rims` contains the thickness of the rim at both ends of each axis."""
+        """Return the first axis along which the box has no cell between the rims of the grid. Return None if the box
+        has such cells along each axis. `rims` contains the thickness of the rim at both ends of each axis."""
         for axis, (ends, cells, (low, high)) in enumerate(zip(self.ranges, shape, rims, strict=False)):
             found = range(cells)[slice(*ends)]
             if max(found.start, low) >= min(found.stop, cells - high):

@@ -2,34 +2,36 @@
 
 A row is updated as whole aligned vectors. The inner loop updates one row, or the same row of two planes, or two rows of
 two planes. A loop that updates several rows together loads each vector of a neighbouring row once, and uses the vector
-for all updated rows. But such a loop needs more registers than a loop that updates one row. The fastest loop depends on
-the stencil, the processor and the length of rows. So the caller chooses the loop, and the tuner measures each choice.
-The loop over planes is inside the loop over rows. So rows that the update of the next plane also needs are still in the
-first-level cache.
+for all updated rows. But a loop that updates several rows needs more registers than a loop that updates one row. The
+fastest loop depends on the stencil, the processor and the length of rows. So the caller of a kernel chooses the loop,
+and the tuner measures each choice. The loop over planes is inside the loop over rows. So rows that the updates of two
+neighbouring planes share are still in the first-level cache.
 
-While an inner loop updates its rows, the loop can prefetch another row, one cache line in each iteration. The caller
-lists the rows that the next planes need (`prefetch` in kernel.h).
+While an inner loop updates its rows, the loop can prefetch another row, one cache line in each iteration. The caller of
+the kernel lists the rows that updates of the next planes need (`prefetch` in kernel.h).
 
 At both ends of a row, the results of whole vectors are wrong, because these results ignore the boundary. So the correct
-values of the ends are stored after the whole vectors. Cells of a fixed rim get their old values. Cells that need values
-beyond the grid are computed one by one. Padding is set to zero. The values for the ends are computed or saved before
-the row is stored, because a field may be updated in place:
+values at both ends of a row are stored after the whole vectors. Cells of a fixed rim get their old values. Cells that
+need values beyond the grid are computed one by one. Padding is set to zero. The values for the ends are computed or
+saved before the row is stored, because a field may be updated in place:
 
     | edge: computed or kept |        whole vectors, stored        | edge | padding: 0 |
       ──────────────────────── stored again afterwards ─────────────────────────────
 
-If an update needs a row beyond the grid, the kernel reads another row, whose values the boundary defines (boundary.py).
+If an update needs a row beyond the grid, the kernel reads the row of the grid that the boundary gives instead
+(boundary.py).
 
-For each row that is read, registers hold the current vector and the vectors around it. The vector of neighbours in x is
-made from two of these vectors by a shift of lanes. So no load is unaligned:
+For each row that is read, registers hold the current vector and the vectors around it. A shift of lanes makes the
+vector of neighbours in x from two vectors in registers. So no load is unaligned:
 
     row (dz, dy):   | w[-1] | w[0] | w[1] |          value at dx = -1: last lane of w[-1], all but the last of w[0]
                             x ──►                    then w[-1] = w[0], w[0] = w[1], w[1] = next load
 
-Vectors are extensions of GCC and Clang (`vector_size`, `__builtin_shufflevector`, and `__builtin_shuffle` before GCC
-12). Without vectors, the same expressions are written for single cells in plain C. Operations that do not depend on the
-cell are computed as scalars before the loop. Functions of such values, such as exp of a parameter, are computed once
-per call of the kernel. The computation of one such function takes as long as the update of many cells.
+The C code uses vector extensions of GCC and Clang (`vector_size`, `__builtin_shufflevector`, and `__builtin_shuffle`
+before GCC 12). If `vector_bytes` is 0, the same expressions are written for single cells in plain C. Operations that do
+not depend on the cell are computed as scalars before the loop. Functions of values that do not depend on the cell, such
+as exp of a parameter, are computed once per call of the kernel. The computation of one such function takes as long as
+the update of many cells.
 """
 
 from __future__ import annotations
@@ -99,8 +101,8 @@ def _functions(stencil: Stencil) -> list[str]:
 
 
 def vector_types(c_type: str, lanes: int) -> Iterator[str]:
-    """Yield the definitions of the types `v`, a vector of cells, and `m`, the mask of a comparison. Also define
-    SHUFFLED(a, b, places), which selects numbers of two vectors."""
+    """Yield the definitions of the types `v`, a vector of cells, and `m`, the mask of a comparison. Also yield the
+    definition of SHUFFLED(a, b, places), which selects numbers of two vectors."""
     if lanes == 1:
         yield f"typedef {c_type} v;"
         return
@@ -117,7 +119,7 @@ def vector_types(c_type: str, lanes: int) -> Iterator[str]:
 
 def _blocks(stencil: Stencil, lanes: int) -> list[tuple[int, int]]:
     """Return one pair for each loop of the kernel: the numbers of rows and of planes that the loop updates together.
-    The first loop updates one row of one plane."""
+    The first pair is for the loop that updates one row of one plane."""
     if lanes == 1:  # without vector types, the compiler cannot vectorise a loop over several rows
         return [(1, 1)]
     return [(1, 1), (1, 2), *([(2, 2)] if max(stencil.radii) <= 1 and stencil.ndim == 3 else [])]
@@ -154,17 +156,18 @@ class _StageWriter:
 
     @property
     def _once(self) -> str:
-        """The argument for the values that are computed once per call of the kernel."""
+        """The C argument that passes the values that are computed once per call of the kernel."""
         return ", once" if self.once else ""
 
     def _row(self, place: Place = (0, 0)) -> str:
-        """The arguments for the row and the plane of an update, if an operation depends on the row or the plane."""
+        """The C arguments that pass the row and the plane of an update, if an operation depends on the row or the
+        plane."""
         plane, row = place
         return f", {plus('y', row)}, {plus('k', plane)}" if self.row else ""
 
     def _targets(self, code: Expressions) -> Iterator[tuple[int, int, Place]]:
-        """Yield three values for each row that a row function writes: a running number, the number of the target, and
-        the place."""
+        """Yield three values for each row that a row function writes: the number of the row, the number of the target,
+        and the place of the row."""
         every = ((j, place) for j in range(len(self.in_place)) for place in code.places)
         return ((n, *one) for n, one in enumerate(every))
 
@@ -221,8 +224,8 @@ class _StageWriter:
         if not radius:
             return []
         low_side, high_side = self.boundary.x
-        # In a short row, both edges can contain the same cells. If one of the sides is fixed, these cells belong to the
-        # rim and are not computed.
+        # In a short row, both edges can contain the same cells. If one of the sides is fixed, the cells that are in
+        # both edges belong to the rim and are not computed.
         if high_side == "fixed" and low_side != "fixed":
             high_first = f"within(b->nx - {radius}, 0, b->nx)"
             low_end = f"within({radius}, 0, {high_first})"
@@ -268,8 +271,8 @@ class _StageWriter:
         yield "  }"
 
     def _block_function(self) -> Iterator[str]:
-        """Yield the function with the signature of a kernel. At the end, too few rows can remain for a loop. Then a
-        loop for fewer rows updates the remaining rows."""
+        """Yield the function with the signature of a kernel. If too few rows remain for a loop over several rows, a
+        loop over fewer rows updates the remaining rows."""
         calls = {code.rows_at_once * code.planes_at_once: f"call_{self.number}_{code.name}" for code in self.loops}
         yield f"void {symbol(self.number)}(const struct outcrop_block *b) {{"
         if self.once:

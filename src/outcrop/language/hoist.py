@@ -1,14 +1,15 @@
-"""Move operations from the adjoint into the forward steps. An adjoint run computes these forward steps again.
+"""Move operations from the adjoint into the forward steps. An adjoint run computes the forward steps again.
 
-A gradient multiplies the adjoint by derivatives of the forward step. Often such a derivative is a sum over neighbours,
-such as the Laplacian of u in the gradient with respect to a velocity. If a pass computes the forward steps again, a
-forward step can also compute this sum. The forward step reads the same values of u anyway:
+A gradient multiplies the adjoint by derivatives of the forward step. Often a derivative of the forward step is a sum
+over neighbours. An example is the Laplacian of u in the gradient with respect to a velocity. If a pass computes the
+forward steps again, these steps can also compute the sums over neighbours. The forward step reads the same values of u
+anyway:
 
     not hoisted    forward step: u            adjoint step: reads u of all neighbours, and computes the sum again
     hoisted        forward step: u, the sum   adjoint step: reads the sum in its own cell
 
-With hoisting, the sum is kept in memory for the adjoint step, instead of u. `hoisted` does not change the operations
-that it moves, so all results keep their bits.
+With hoisting, the sum over neighbours, instead of u, is kept in memory for the adjoint step. `hoisted` does not change
+the operations that it moves, so all results keep their bits.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from outcrop.language.stencil import Stencil
 
 def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
     """Return two results. The first result is the forward stencil, with a new field for each hoisted value. The second
-    result is the adjoint, which reads these fields.
+    result is the adjoint, which reads the fields with the hoisted values.
 
     Return both arguments unchanged if no sum over neighbours can be hoisted. Also return both arguments unchanged if
-    hoisting would increase the number of values in memory for the adjoint step. Most of the memory of a run is for
-    these values.
+    hoisting would increase the number of values in memory for the adjoint step. The values for adjoint steps need most
+    of the memory of a run.
     """
     found = _Hoisting(stencil, adjoint)
     if not found.values or found.waiting_after > found.waiting_before:
@@ -50,8 +51,8 @@ def extends(hoisted: Stencil, stencil: Stencil) -> bool:
 
 
 def _content(stencil: Stencil) -> tuple[object, ...]:
-    """Return all properties of a stencil that determine the bits of its results. Equal operations of a stage are
-    merged."""
+    """Return all properties of a stencil that determine the bits of its results. In the returned programs, equal
+    operations of a stage are merged."""
     programs = []
     for stage in stencil.stages:
         tape = Tape()
@@ -70,8 +71,8 @@ class _Value:
 
 
 class _Hoisting:
-    """The values that can be hoisted, in the order in which the forward step computes them. The given adjoint computes
-    each of these values in its stages. For each value, `_places` lists the operations that compute the value. Each
+    """The values that can be hoisted, in the order in which the forward step computes them. The stages of the given
+    adjoint compute each hoisted value. For each value, `_places` lists the operations that compute the value. Each
     operation is given as a pair (number of the stage, number of the operation in the stage)."""
 
     def __init__(self, stencil: Stencil, adjoint: Adjoint) -> None:
@@ -141,8 +142,7 @@ class _Hoisting:
 
     def _used_places(self, program: Program) -> Iterator[int]:
         """Yield the positions of the largest parts of a program that depend on values of the forward step, but not on
-        an adjoint. Each of these parts is a result of the stage, or an operand of an operation that depends on an
-        adjoint."""
+        an adjoint. Each part is a result of the stage, or an operand of an operation that depends on an adjoint."""
         depends, is_other = list[bool](), list[bool]()
         uses: dict[int, list[int]] = {}
         for place, operation in enumerate(program.operations):
@@ -171,8 +171,9 @@ class _Hoisting:
 
     def _value(self, program: Program, place: int) -> _Value | None:
         """Return the value that an operation of the adjoint computes. Return None if the operation reads no value of
-        the forward step in a neighbouring cell. Also return None if it reads cells beyond the radius of the forward
-        stencil. Finally, return None if no stage of the forward step reads all values that the operation needs."""
+        the forward step in a neighbouring cell. Also return None if the operation reads cells beyond the radius of the
+        forward stencil. Finally, return None if no stage of the forward step reads all values that the operation needs.
+        """
         part = pruned(program.operations, [place])
         near = [load for load in part.loads if self._names[load.field] in self._adjoint.history]
         reach = [max(abs(load.offset[axis]) for load in part.loads) for axis in range(3)]
@@ -185,8 +186,8 @@ class _Hoisting:
         return None
 
     def _moved(self, part: Program, stage: int) -> Program | None:
-        """Return a part of the adjoint, with the numbers that fields and scalars have in the forward stencil. Return
-        None if this stage does not read all values that the part needs."""
+        """Return a copy of a part of the adjoint, in which fields and scalars have the numbers of the forward stencil.
+        Return None if stage number `stage` does not read all values that the part needs."""
         known = {(load.field, load.age) for load in self._forward.stages[stage].program.loads}
         operations = list[Operation]()
         for operation in part.operations:
@@ -210,8 +211,8 @@ class _Hoisting:
         return (self._adjoint.history[name] for name in names if name in self._adjoint.history)
 
     def _chain(self, one: Version) -> tuple[str, int]:
-        """Return an identifier for the value that a version has. The last version in a step has the same value as the
-        first version in the next step, so both have the same identifier."""
+        """Return an identifier for the value of a version of a field. The last version in a step has the same value as
+        the first version in the next step, so both have the same identifier."""
         updates = sum(self._own[one.field] in stage.targets for stage in self._forward.stages)
         return one.field, one.updates % updates
 

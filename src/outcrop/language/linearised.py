@@ -1,5 +1,6 @@
 """Make stencils from the stages of other stencils. The function `tangent` makes the tangent-linear model of a stencil.
-The other parts of this module are for all stencils made from stages. They give names and numbers to the fields.
+The other parts of this module help to make any stencil from stages. These parts give names and numbers to the fields of
+the new stencil.
 
 The tangent-linear model computes how a small change of the state or of the medium spreads. In seismics, the use of this
 model is called Born modelling. The new stencil updates each field of the given stencil and the change of this field, in
@@ -11,8 +12,9 @@ the same stages:
 A run of the new stencil needs no history, because the run also computes the values of u on which the derivatives
 depend.
 
-An adjoint (adjoint.py) reads values of the forward step if a derivative depends on these values. Each such value
-becomes a read-only field of the adjoint (`Version`). This field has different values in each step.
+An adjoint (adjoint.py) reads values of the forward step if a derivative depends on these values. Each value of the
+forward step that the adjoint reads becomes a read-only field of the adjoint (`Version`). The values of this field
+differ between the steps.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Fields:
         self._made: dict[str, str] = {}
 
     def require_known(self, stencil: str, wrt: Sequence[str]) -> None:
-        """Raise InputError if a name does not belong to a static field, a parameter or a signal."""
+        """Raise InputError if a name in `wrt` does not belong to a static field, a parameter or a signal."""
         static = [name for name, fixed in zip(self.forward, self.is_static, strict=True) if fixed]
         for name in wrt:
             if name not in (*static, *self.scalars) or name == self._step_signal:
@@ -68,14 +70,15 @@ class Fields:
         return list(self._numbers)
 
     def new(self, name: str) -> int:
-        """Return the number of an additional field of the new stencil. The name of this field is `name`. If another
-        field has this name, underscores are appended."""
+        """Return the number of an additional field of the new stencil. The additional field has the name `name`. If
+        another field already has this name, underscores are appended."""
         if name not in self._made:
             self._made[name] = self.unused(name)
         return self.number(self._made[name])
 
     def unused(self, name: str) -> str:
-        """Return `name`, with underscores if another field or scalar has this name. The result then counts as used."""
+        """Return `name`. If another field or scalar already has this name, underscores are appended. The result then
+        counts as used."""
         while name in self._taken:
             name += "_"
         self._taken.add(name)
@@ -148,7 +151,8 @@ class Assembly:
 
 
 def renumbered(program: Program, fields: Mapping[int, int], scalars: Mapping[int, int]) -> Program:
-    """Replace the numbers of fields and scalars in a program, as the mappings `fields` and `scalars` define."""
+    """Replace the numbers of fields and scalars in a program by the numbers that the mappings `fields` and `scalars`
+    give."""
 
     def operation(one: Operation) -> Operation:
         match one:
@@ -166,10 +170,10 @@ def assemble(
     all_scalars: bool = True,
 ) -> Assembly:  # fmt: skip
     """Make a stencil from stages. In the loads and targets of `stages`, a number is the position of a field in `names`.
-    The updated fields come first, in the order of their first updates. The other fields follow in the order of `read`.
-    The scalars are the scalars of `forward`. If `all_scalars` is false, unused scalars are left out, and the number of
-    the step becomes an ordinary signal. A run then needs values for this signal. The stencil has the fixed rim of
-    `forward`. Raises InputError if no kernel can compute the stencil."""
+    In the new stencil, the updated fields come first, in the order of their first updates. The other fields follow in
+    the order of `read`. The new stencil has the scalars of `forward`. If `all_scalars` is false, unused scalars are
+    left out, and the number of the step becomes an ordinary signal. A run then needs values for the number of the step.
+    The new stencil has the fixed rim of `forward`. Raises InputError if no kernel can compute the new stencil."""
     order = list(dict.fromkeys([*(target for stage in stages for target in stage.targets), *read]))
     fields = {number: place for place, number in enumerate(order)}
     count = len(forward.parameters)
@@ -194,11 +198,11 @@ def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
     """Return `stencil` with a second field `u_tangent` for each updated field `u`. `u_tangent` is the first-order
     change of `u`.
 
-    `wrt` contains the names of the static fields, parameters and signals that also change. The changes of these fields
-    and scalars are inputs of the new stencil. For a field `v`, the input is a static field `v_tangent`. For a parameter
-    or signal `dt`, the input is a parameter or signal `dt_tangent`. The initial value of `u_tangent` is the change of
-    the initial value of `u`. The new parameters have the default 0. A source in `u_tangent` is the change of a source
-    in `u`, because each source acts only on the field that it names.
+    `wrt` contains the names of the static fields, parameters and signals that also change. The changes of the names in
+    `wrt` are inputs of the new stencil. For a field `v` in `wrt`, the input is a static field `v_tangent`. For a
+    parameter or signal `dt` in `wrt`, the input is a parameter or signal `dt_tangent`. The initial value of `u_tangent`
+    is the change of the initial value of `u`. Parameters that the new stencil has in addition have the default 0. A
+    source in `u_tangent` is the change of a source in `u`, because each source acts only on the field that it names.
 
     At points at which a function has no derivative, a one-sided derivative is used (derivative.py). Raises InputError
     for unknown names, and for a stencil that no kernel can compute.
@@ -233,7 +237,7 @@ def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
         targets = *stage.targets, *(changes[target] for target in stage.targets)
         stages.append(Stage(targets, tape.program(results)))
 
-    # Updated fields come first, and parameters come before signals.
+    # In the new stencil, updated fields come before other fields, and parameters come before signals.
     updated = dict.fromkeys(target for stage in stages for target in stage.targets)
     order = list(dict.fromkeys([*updated, *numbers, *sorted(fields_read(stages))]))
     places = {number: place for place, number in enumerate(order)}

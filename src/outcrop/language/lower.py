@@ -6,11 +6,11 @@ the expressions:
 * Terms nearest to the centre come first. Terms at the same distance are ordered by offset.
 * Terms of a sum with the same coefficient are added before they are multiplied.
 * Sums are balanced trees, so that chains of dependent additions are short.
-* In products, factors that do not depend on the cell are multiplied first. So their product is computed only once per
-  call of the kernel.
+* In products, factors that do not depend on the cell are multiplied first. The product of these factors is computed
+  only once per call of the kernel.
 * Equal operations are computed once.
-* A power with the exponent 3 is a product of three factors. A power with the exponent 1.5 is a factor times its square
-  root. Other powers, such as a power with the exponent 1.3, are functions.
+* A power with the exponent 3 is a product of three factors. A power with the exponent 1.5 is the base times the square
+  root of the base. Other powers, such as a power with the exponent 1.3, are functions.
 * A Piecewise computes all of its branches, and then selects the result.
 * A sum inside a sum is computed separately. A product inside a product is also computed separately. SymPy keeps nested
   sums and nested products only with `evaluate=False`.
@@ -59,7 +59,7 @@ _OTHER_NAMES = (
 
 
 def as_written(expression: sympy.Basic) -> str:
-    """Return the text of an expression, with values of fields as users write them: u[0, 1] and not u(0, 1)."""
+    """Return the text of an expression. Values of fields have the form that users write: u[0, 1] and not u(0, 1)."""
     text = str(expression)
     for load in expression.atoms(AppliedUndef):
         name, mark, back = load.func.__name__.partition(BACK)
@@ -69,7 +69,7 @@ def as_written(expression: sympy.Basic) -> str:
 
 class _Undecided:
     """The base of comparisons that Python cannot decide, because both sides get their values only in a run. SymPy
-    treats these comparisons like its own comparisons."""
+    treats `_Undecided` comparisons like its own comparisons."""
 
     __slots__ = ()
 
@@ -124,17 +124,17 @@ _COMPARISON_OF: dict[type, Any] = {own: plain for plain, own in _UNDECIDED.items
 
 
 def _undecided(found: Any) -> Any:
-    """Convert a comparison of SymPy to an `_Undecided` comparison. Code that asks for the truth value of the result
-    gets an error with a message of one line. Return other values unchanged."""
+    """Convert a comparison of SymPy to an `_Undecided` comparison. Code that asks for the truth value of an
+    `_Undecided` comparison gets an error with a message of one line. Return other values unchanged."""
     own = _UNDECIDED.get(type(found))
     return found if own is None else own(*found.args, evaluate=False)
 
 
 class NotANumber:
-    """The base of the smallest parts of equations: values of fields, parameters, signals and positions. A function that
-    computes with numbers refuses such a part, and the message names the right function. `if`, `max` and `np.where`
-    refuse a comparison of such a part. A larger expression, such as 2 * u[0], is an object of SymPy and cannot give
-    these messages."""
+    """The base of the smallest parts of equations: values of fields, parameters, signals and positions. Functions that
+    compute with numbers, such as math.sin, refuse such a part. The error message names the function to use instead.
+    `if`, `max` and `np.where` refuse a comparison of such a part. A larger expression, such as 2 * u[0], is an ordinary
+    object of SymPy, and cannot give these messages."""
 
     def _refuse_number(self, *_: object) -> NoReturn:
         text = as_written(self)
@@ -176,8 +176,8 @@ class Position(NotANumber, sympy.Symbol):  # type: ignore[misc]
         return position
 
     def operation(self, ndim: int) -> CellIndex | CellCount | None:
-        """Return the operation that computes this number on a grid of `ndim` axes. Return None if the grid does not
-        have the axis."""
+        """Return the operation that computes the index or the number of cells on a grid of `ndim` axes. Return None if
+        the grid does not have the axis of this symbol."""
         axis = self.name[-1]
         if axis not in NAMES[ndim]:
             return None
@@ -193,9 +193,9 @@ def lower(
     where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str],
     ndim: int | None = None,
 ) -> Program:  # fmt: skip
-    """Make the program that computes `expressions`. Raises InputError if no kernel can compute a term. The message
-    contains `where` and the term. `ndim` is the number of axes of the grid. If `ndim` is None, expressions cannot
-    contain positions."""
+    """Make the program that computes `expressions`. Raises InputError if an expression has a term that no kernel can
+    compute. The message contains `where` and the term. `ndim` is the number of axes of the grid. If `ndim` is None,
+    expressions cannot contain positions."""
     builder = _Builder(where, fields, scalars, ndim)
     results = tuple(builder.visit(expression) for expression in expressions)
     return Program(tuple(builder.tape.operations), results)
@@ -210,7 +210,8 @@ class _Builder:
         self._visited: dict[sympy.Expr, int] = {}
 
     def visit(self, node: sympy.Expr) -> int:
-        """Return the position of the operation that computes `node`. Append the operation if it is new."""
+        """Return the position of the operation that computes `node`. Append this operation if the program does not have
+        it yet."""
         if node not in self._visited:
             self._visited[node] = self._visit(node)
         return self._visited[node]
@@ -261,8 +262,8 @@ class _Builder:
         return result
 
     def _select(self, condition: sympy.Basic, then: int, other: int) -> int:
-        """Return the position of a value that is `then` where a condition is true, and `other` elsewhere. A comparison
-        with NaN is false. The only exception is Ne, which is true for NaN."""
+        """Return the position of a selection: `then` where a condition is true, and `other` elsewhere. A comparison
+        with NaN is false. Ne is the only comparison that is true for NaN."""
         if condition in (sympy.true, sympy.false):
             return then if condition == sympy.true else other
         if isinstance(condition, sympy.Not):
@@ -405,8 +406,9 @@ def _ordered(terms: Sequence[sympy.Expr]) -> list[sympy.Expr]:
 
 
 def _key(term: sympy.Expr) -> tuple[object, ...]:
-    """Return the sort key of a term. Numbers come first, then scalars, then terms with loads. Terms with loads are
-    ordered by distance and direction. If this order does not distinguish two terms, their texts decide.
+    """Return the sort key of a term. Numbers come before scalars, and scalars come before terms with loads. Terms with
+    loads are ordered by distance and direction. If two terms have the same distance and direction, their texts decide
+    the order.
     """
     loads = sorted(_offset_key(load) for load in term.atoms(AppliedUndef))
     kind = 0 if term.is_Number else 1 if not loads else 2
@@ -415,7 +417,8 @@ def _key(term: sympy.Expr) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Text:
-    """Orders terms by their text. The text is made only if no other rule determines the order of two terms."""
+    """Orders terms by their text. The text of a term is made only if no other rule determines the order of two terms.
+    """
 
     term: sympy.Expr
 

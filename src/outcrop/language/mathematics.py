@@ -1,8 +1,9 @@
 """Write the equation of a stencil as LaTeX.
 
-The formula is made from the lowered operations, so it shows exactly what a step computes, and needs no SymPy. The
-superscript of a field is the step, and the subscripts are the cell. Outside of subscripts, x is the index of the cell,
-n_x the number of cells along x, and n the number of the step:
+The formula is made from the lowered operations of the stencil. Therefore the formula shows exactly what a step
+computes, and SymPy is not needed. In the formula, the superscript of a field gives the step, and the subscripts give
+the cell. Outside of subscripts, x is the index of the cell, n_x the number of cells along x, and n the number of the
+step:
 
     u^{n+1}_{z,y,x} = 2\\, u^{n}_{z,y,x} - u^{n-1}_{z,y,x} + ...
 
@@ -150,7 +151,7 @@ def _applied(operator: str, parts: Sequence[_Formula]) -> _Formula:
 
 
 def _later(part: _Formula, strength: int) -> str:
-    """Return an operand after an operator. If the operand begins with a minus, it gets brackets."""
+    """Return an operand after an operator. An operand that begins with a minus sign gets brackets."""
     return rf"\left({part.text}\right)" if part.text.startswith("-") else part.at_least(strength)
 
 

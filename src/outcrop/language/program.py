@@ -1,11 +1,11 @@
 """Define the lowered form of expressions. A program is a list of operations in a fixed order. A stage has one program.
 
-The order of operations defines the bits of a stencil. The C generator and the NumPy oracle follow this order, operation
-by operation. Each operation rounds once to the field's dtype. No operations are contracted or reassociated. Functions
-such as exp are also lists of these operations.
+The order of operations defines the bits of a stencil. The C generator and the NumPy oracle follow the order of the
+program, operation by operation. Each operation rounds once to the field's dtype. No operations are contracted or
+reassociated. Functions such as exp are also lists of elementary operations.
 
-A kernel does not check the field numbers and offsets in a program. So this file checks each of them. The caller puts
-the name of the stencil before the message of a ValueError.
+A kernel does not check the field numbers and offsets in a program. So this file checks each field number and each
+offset. The caller puts the name of the stencil before the message of a ValueError.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ where(a, b, c, d) is `a > b ? c : d`, and where_equal(a, b, c, d) is `a == b ? c
 
 @dataclass(frozen=True)
 class Load:
-    """The value of field number `field` at `offset` (z, y, x). If `age` is 0, the load reads the newest value. If `age`
-    is 1, the load reads the value before the field's latest update."""
+    """A load reads the value of field number `field` at `offset` (z, y, x). If `age` is 0, the load reads the newest
+    value. If `age` is 1, the load reads the value before the field's latest update."""
 
     field: int
     offset: tuple[int, int, int]
@@ -42,8 +42,8 @@ class Load:
 
 @dataclass(frozen=True)
 class Scalar:
-    """Scalar number `index`, rounded to the dtype. The parameters have the first numbers. The signals have the next
-    numbers."""
+    """A parameter or a signal: scalar number `index`, rounded to the dtype. The parameters have the first numbers. The
+    signals have the next numbers."""
 
     index: int
 
@@ -102,7 +102,7 @@ class Program:
 
     @cached_property
     def uniform(self) -> tuple[bool, ...]:
-        """For each operation, True if its value is the same for every cell."""
+        """One flag for each operation: True if the value of the operation is the same for every cell."""
         found: list[bool] = []
         for operation in self.operations:
             found.append(is_uniform(operation, found))
@@ -110,7 +110,7 @@ class Program:
 
     @cached_property
     def is_constant_in_row(self) -> tuple[bool, ...]:
-        """For each operation, True if its value is the same for every cell of a row."""
+        """One flag for each operation: True if the value of the operation is the same for every cell of a row."""
         found: list[bool] = []
         for operation in self.operations:
             match operation:
@@ -124,7 +124,7 @@ class Program:
 
     @cached_property
     def positions(self) -> frozenset[int]:
-        """The engine's axes whose indices or extents the program reads."""
+        """The axes of the engine along which the program reads the index of the cell or the number of cells."""
         return frozenset(one.axis for one in self.operations if isinstance(one, CellIndex | CellCount))
 
     def require_sound(self, fields: int, scalars: int) -> None:
@@ -179,8 +179,8 @@ def evaluate(
 ) -> list[Any]:  # fmt: skip
     """Run a program with NumPy, operation by operation. The result of each operation is rounded to `dtype`. The results
     are arrays if `load` returns arrays, otherwise NumPy scalars. `scalars` contains the values of the parameters first,
-    then the values of the signals. `position` returns the indices of the cells, or an extent. The callback is needed
-    only if the program reads positions."""
+    then the values of the signals. `position` returns the indices of the cells, or an extent. `position` is needed only
+    if the program reads positions."""
     import numpy as np  # `outcrop info` reads programs without NumPy, so NumPy is imported only when it is needed
 
     kind = np.dtype(dtype).name
@@ -214,8 +214,8 @@ def evaluate(
 
 
 def _read_operation(row: object, place: int) -> Operation:
-    """Convert a row of the result of `to_json` to an Operation. The row is for the operation with the number
-    `place`."""
+    """Convert a row of the result of `to_json` to an Operation. `place` is the number of this operation in the program.
+    """
     match row:
         case ["load", field, dz, dy, dx, age]:
             return Load(
@@ -249,7 +249,7 @@ class Stage:
 
     @cached_property
     def radii(self) -> tuple[int, int, int]:
-        """The largest offset along z, y and x."""
+        """The largest offsets along z, y and x at which the stage reads."""
         offsets = [load.offset for load in self.program.loads]
         return tuple(max((abs(offset[axis]) for offset in offsets), default=0) for axis in range(3))  # type: ignore[return-value]
 
@@ -262,8 +262,8 @@ class Stage:
 
     @cached_property
     def reaches(self) -> dict[tuple[int, int], bool]:
-        """A dictionary whose keys are the pairs (field, age) that the stage reads. The value of a key is True if the
-        stage also reads this pair in neighbouring cells."""
+        """A mapping from each pair (field, age) that the stage reads to a flag. The flag is True if the stage also
+        reads this pair in neighbouring cells."""
         found: dict[tuple[int, int], bool] = {}
         for load in self.program.loads:
             key = load.field, load.age
@@ -272,8 +272,8 @@ class Stage:
 
     @property
     def span(self) -> int:
-        """The number of cells that the stage reads to update one cell. In each row, the number includes all cells from
-        the first to the last cell that is read."""
+        """The number of cells that the stage reads to update one cell. In each row, all cells from the first to the
+        last cell that is read are counted."""
         rows: dict[tuple[int, int, int, int], list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset
@@ -324,8 +324,8 @@ class Storage:
 
     `is_static` is true if no stage updates the field. `is_double` is true if the field has two copies, which are
     written alternately. Two copies are needed if the old value of a cell is still read after the update of the cell.
-    For example, the update of a neighbour or a later stage can read this value. `history` is the number of values that
-    a step needs: 1 for only the newest value, 2 for the newest and the previous value.
+    For example, the update of a neighbour or a later stage can read the old value. `history` is the number of values
+    that a step needs: 1 for only the newest value, 2 for the newest and the previous value.
     """
 
     is_static: bool

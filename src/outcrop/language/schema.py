@@ -1,9 +1,9 @@
 """Check names, texts, numbers and counts in the parts of a stencil against fixed limits.
 
 A stencil becomes C code that runs in the user's process. The stencil comes from the user's program, or from the
-manifest of a directory that another person has made. Both kinds of stencils must pass the same checks in this file. So
-a manifest can contain exactly the stencils that a program can make. Nothing in this file needs SymPy or NumPy, because
-`outcrop info` must not load them.
+manifest of a directory that another person has made. Stencils from programs and stencils from manifests must pass the
+same checks in this file. So a manifest can contain exactly the stencils that a program can make. Nothing in this file
+needs SymPy or NumPy, because `outcrop info` must not load them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def require_text(text: object, what: str, maximum: int) -> None:
 
 
 def as_number(value: object, what: str) -> float:
-    """Convert a real number to a float. Raises InputError for other values, and for numbers too large for a float."""
+    """Convert a real number to a float. Raises InputError if the value is not a real number, or is too large for a
+    float."""
     try:
         if not isinstance(value, str | bytes | bytearray):
             return float(value)  # type: ignore[arg-type]
@@ -85,7 +86,7 @@ def as_finite(value: object, what: str) -> float:
     return number
 
 
-# The functions below read plain data that `to_json` has made. These functions raise ValueError for other data.
+# The functions below read plain data that `to_json` has made, and raise ValueError for other data.
 
 
 def read_members(data: object, what: str, *names: str) -> Mapping[str, Any]:

@@ -68,7 +68,7 @@ class SourceFactor:
             raise InputError(f"the factor of a source: {error}") from None
 
     def at(self, cells: Cells, read: ReadCells) -> Weights:
-        """Return the factor at these cells, in float64."""
+        """Compute the factor at `cells`, in float64."""
 
         def load(one: Load) -> Weights:
             return read(self.fields[one.field], cells + np.array(one.offset, np.int64)).astype(np.float64)
@@ -85,9 +85,9 @@ class SourceFactor:
         }
 
     def derivatives(self, name: str) -> dict[tuple[int, int, int], SourceFactor]:
-        """Return the derivatives of the factor with respect to a field or a parameter. The factor can read a field at
-        several offsets. Then there is one derivative for each offset. The derivative with respect to a parameter has
-        the offset 0."""
+        """Return the derivatives of the factor with respect to a field or a parameter. If the factor reads a field at
+        several offsets, there is one derivative for each offset. The derivative with respect to a parameter has the
+        offset 0."""
         tape = Tape()
         at = tape.copy(self.program, tape.append)
         terms: dict[tuple[int, int, int], list[int]] = {}
@@ -128,13 +128,13 @@ class SourceFactor:
 
 @dataclass(frozen=True, eq=False)
 class Injection:
-    """Sources. Each step t adds values to the field, directly after the last stage that updates the field. The outer
-    loop is over the points p, and the inner loop is over the corners k:
+    """Sources. In each step t, the sources add values to the field, directly after the last stage that updates the
+    field. The outer loop is over the points p, and the inner loop is over the corners k:
 
         field[cells[p, k]] += dtype(weights[p, k] * values[t, p])
 
-    The product is computed in float64 and rounded once to the field's dtype. Steps are counted from 0. If `scale` is
-    given, call `resolved` to multiply the weights by the factor `scale`.
+    The product of weight and value is computed in float64 and rounded once to the field's dtype. Steps are counted from
+    0. If `scale` is given, `resolved` multiplies the weights by this factor.
     """
 
     field: str
@@ -156,8 +156,8 @@ class Injection:
         return len(self.values)
 
     def resolved(self, read: ReadCells) -> Injection:
-        """Return these sources with their weights multiplied by the values of `scale`. `read` returns the values of the
-        fields that `scale` reads."""
+        """Return a copy of these sources, in which the weights are multiplied by the values of `scale`. `read` returns
+        the values of the fields that `scale` reads."""
         if self.scale is None:
             return self
         return replace(self, weights=self.weights * self.scale.at(self.cells, read), scale=None)
@@ -165,10 +165,10 @@ class Injection:
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """Receivers. The value at point p is the sum of `weights[p, k] * field[cells[p, k]]` over the corners k. The sum is
-    computed in float64, in the order of the corners. If `before` is true, the field is read before the first stage of
-    each step. Otherwise the field is read at the end of each step. If several samplings have the same name, their
-    values are added, and the sums are one trace."""
+    """Receivers. The recorded value at point p is the sum of `weights[p, k] * field[cells[p, k]]` over the corners k.
+    The sum over the corners is computed in float64, in the order of the corners. If `before` is true, the field is read
+    before the first stage of each step. If `before` is false, the field is read at the end of each step. If several
+    samplings have the same name, their values are added, and the sums are one trace."""
 
     name: str
     field: str
@@ -195,9 +195,10 @@ def linear(
     spacing: Sequence[float],
     origin: Sequence[float],
 ) -> tuple[Cells, Weights]:
-    """Return the corners and weights of (multi)linear interpolation at `points`, which are coordinates of shape
-    (points, axes). `shape`, `spacing` and `origin` (the position of cell 0) have the same axes: (z, y, x), (z, x) or
-    (x). Raises InputError if a point lies outside the grid. The message contains `name` and the first such point."""
+    """Return the corners and weights for linear interpolation at `points`. `points` contains coordinates, and has the
+    shape (points, axes). `shape`, `spacing` and `origin` (the position of cell 0) have the same axes: (z, y, x), (z, x)
+    or (x). Raises InputError if a point lies outside the grid. The message contains `name` and the first point outside
+    the grid."""
     places: NDArray[np.float64] = np.asarray(points, np.float64)
     axes = len(shape)
     if places.ndim != 2 or places.shape[1] != axes:

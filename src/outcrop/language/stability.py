@@ -1,20 +1,21 @@
 """Analyse the stability of a stencil by von Neumann's method. The worst wave is the wave that grows fastest. The result
-is the factor by which this wave grows in each step. A stencil that is not linear is analysed near a uniform state.
+of the analysis is the factor by which the worst wave grows in each step. A stencil that is not linear is analysed near
+a uniform state.
 
-In a plane wave exp(i k x), a neighbour has the value of the updated cell times a complex number. So for each wave
-number k, one matrix describes a whole step with its stages and previous values (J. von Neumann and R. D. Richtmyer, J.
-Appl. Phys. 21, 232, 1950). The step is stable if all eigenvalues of these amplification matrices have a magnitude of at
-most one. Wave numbers are sampled on a lattice. The lattice contains 0 and the shortest waves of the grid, because the
-usual stencils have their extreme eigenvalues at these wave numbers. Read-only fields are treated as uniform. So a
-caller analyses several states, one for each extreme value of these fields.
+In a plane wave exp(i k x), the value of a neighbour is the value of the updated cell times a complex number. So for
+each wave number k, one matrix describes a whole step with its stages and previous values (J. von Neumann and R. D.
+Richtmyer, J. Appl. Phys. 21, 232, 1950). A step is stable if all eigenvalues of these amplification matrices have a
+magnitude of at most one. Wave numbers are sampled on a lattice. The lattice contains 0 and the shortest waves of the
+grid, because the usual stencils have their extreme eigenvalues at these wave numbers. Read-only fields are treated as
+uniform. So a caller analyses several states, one for each extreme value of the read-only fields.
 
 The linear part of a program gives the weight of each load in each result:
 
     result = constant + sum of slope * load
 
-A linear update has only this linear part, and no constant. Other updates are linearised at a uniform state, which has
-one value for each field. The slopes of such an update are its derivatives at this state. A result that depends on an
-unknown value is NaN.
+A linear update has only the sum of slope * load, and no constant. An update that is not linear is linearised at a
+uniform state, which has one value for each field. The slopes of an update that is not linear are its derivatives at the
+uniform state. A result that depends on an unknown value is NaN.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ growth with the whole step."""
 
 @dataclass(frozen=True)
 class Linear:
-    """The value of an operation at the uniform state, and its slopes. Each slope is the derivative of this value with
-    respect to one load. Only loads of fields that change have slopes."""
+    """The value of an operation at the uniform state, and its slopes. Each slope is the derivative of the operation's
+    value with respect to one load. Only loads of fields that change have slopes."""
 
     value: float
     slopes: dict[Load, float] = field(default_factory=dict)
@@ -82,13 +83,13 @@ def linearise(
     program: Program, scalars: Sequence[float], state: Sequence[float], fixed: Collection[int] = (),
     cell: GridShape = (0, 0, 0), shape: GridShape = (1, 1, 1),
 ) -> list[Linear]:  # fmt: skip
-    """Return the linear part of each result. The state is uniform: field number f has the value `state[f]` in all
-    cells.
+    """Return the linear part of each result: its value and its slopes. The state is uniform: field number f has the
+    value `state[f]` in all cells.
 
-    Fields with a number in `fixed` do not change and have no slopes. NaN in `state` is an unknown value. If values are
-    unknown, linear results still have finite slopes, but the slopes of other results are NaN. If a known value is
-    divided by zero, slopes are infinite. Position symbols have their values at the cell `cell` of a grid with the
-    shape `shape`.
+    Fields with a number in `fixed` do not change and have no slopes. NaN in `state` means that the value of the field
+    is unknown. If values are unknown, linear results still have finite slopes, but the slopes of other results are NaN.
+    If a known value is divided by zero, slopes are infinite. Position symbols have their values at the cell `cell` of a
+    grid with the shape `shape`.
     """
     found: list[Linear] = []
     for operation in program.operations:
@@ -229,13 +230,13 @@ def growth(
 
     `state` contains the values of fields. The fields are treated as uniform. The result is infinite if the update
     divides by zero. The result is None if `state` has no value for a read-only field, or if a coefficient is a signal.
-    The result is also None if the update is not linear and `state` has no value for one of its fields. With more than
-    64 values per cell, the analysis would take minutes, so the result is also None.
+    The result is also None if the update is not linear and `state` has no value for one of its fields. If a step needs
+    more than 64 values of each cell, the result is None, because the analysis would take minutes.
 
     If the stencil reads positions, several cells of a grid of the shape `shape` are examined (`sampled_cells`). For
-    each of these cells, the analysis assumes that all cells of the grid have the coefficients of this cell. The result
-    is then the largest growth of the examined cells. The result is None if `shape` is None, or if the coefficients
-    differ between too many cells.
+    each examined cell, the analysis assumes that all cells of the grid have the coefficients of this cell. The result
+    is the largest growth of all examined cells. The result is None if `shape` is None, or if the coefficients differ
+    between too many cells.
     """
 
     def of_cell(cell: GridShape) -> float | None:
@@ -250,16 +251,17 @@ def numerical_growth(
 ) -> float | None:
     """Return the growth of the worst wave, reduced by the growth that the equation itself causes.
 
-    The exact solution of some equations grows. An example is u + dt * u. Therefore a wave with wave number k can grow
-    by a factor of up to 1 + c(k) dt in each stable step (J. von Neumann's condition). The time step dt is the parameter
-    `step`. The rate c(k) is twice the rate at which the wave grows with a much smaller time step. If the wave does not
-    grow with the much smaller time step, c(k) is 0. c(k) is at most twice the rate of the fastest-growing smooth wave.
-    A smooth wave has a length of at least eight cells along each axis. So the growth of short waves counts as
-    instability if short waves grow much faster than all smooth waves. An example is diffusion with a negative
-    coefficient, in which the shortest waves grow fastest.
+    The exact solution of some equations grows. An example is the update u + dt * u. Therefore, in a stable step, a wave
+    with wave number k can grow by a factor of up to 1 + c(k) dt (J. von Neumann's condition). The time step dt is the
+    parameter `step`. The rate c(k) is twice the rate at which the wave grows with a much smaller time step. If the wave
+    does not grow with the much smaller time step, c(k) is 0. The rate c(k) is at most twice the rate of the
+    fastest-growing smooth wave. A smooth wave has a length of at least eight cells along each axis. So the growth of
+    short waves counts as instability if short waves grow much faster than all smooth waves. An example is diffusion
+    with a negative coefficient, in which the shortest waves grow fastest.
 
     The result is the maximum of |g(k)| - c(k) dt, where g(k) is the amplification of a wave in a step. If the result is
-    greater than 1, the step is unstable. The result is infinite or None in the same cases as `growth`."""
+    greater than 1, the step is unstable. The result is infinite or None in the cases in which the result of `growth` is
+    infinite or None."""
     given = dict(zip((one.name for one in stencil.parameters), stencil.scalars(values), strict=True)).get(step, 0.0)
 
     def of_cell(cell: GridShape) -> float | None:
@@ -274,7 +276,7 @@ def numerical_growth(
         smaller = [_moduli(stencil, one, state, cell, shape) for one in parts]
         first, second = (one[1] if one is not None else np.array(math.nan) for one in smaller)
         # The rate is computed from the difference between the growths in two small steps. So growth that is the same in
-        # both steps does not add to the rate.
+        # the two steps does not add to the rate.
         rates = (first - second) / (abs(given) * _SMALL / 2)
         if rates.shape != moduli.shape or not np.isfinite(rates).all():
             return worst
@@ -298,8 +300,8 @@ def _moduli(
     stencil: Stencil, values: Mapping[str, float], state: State | None, cell: GridShape, shape: GridShape | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Return the sampled waves, and the amplification of each wave. The amplification is the largest modulus of an
-    eigenvalue. All cells have the coefficients of `cell`. The amplification is infinite if the update divides by zero.
-    The result is None if the amplification is unknown."""
+    eigenvalue. The analysis assumes that all cells have the coefficients of `cell`. The amplification is infinite if
+    the update divides by zero. The result is None if the amplification is unknown."""
     stages, slopes = _linearised(stencil, values, state, cell, shape)
     if any(map(math.isinf, slopes)):
         return np.zeros((1, 3)), np.array([math.inf])
@@ -329,20 +331,21 @@ def _scalars_of(stencil: Stencil, values: Mapping[str, float]) -> tuple[float, .
 
 
 def has_slopes(stencil: Stencil, values: Mapping[str, float], state: State | None = None) -> bool:
-    """Return True if all slopes are known. In contrast to `growth`, this function computes no eigenvalues."""
+    """Return True if all slopes of the stencil are known. In contrast to `growth`, this function computes no
+    eigenvalues."""
     return not any(map(math.isnan, _linearised(stencil, values, state, (0, 0, 0), None)[1]))
 
 
 def unknowns(stencil: Stencil) -> int:
-    """Return how many values of one cell a step needs (MAX_UNKNOWNS)."""
+    """Return the number of values of each cell that a step needs (MAX_UNKNOWNS)."""
     return sum(one.history for one in stencil.storage if not one.is_static)
 
 
 def different_cells(
     stencil: Stencil, values: Mapping[str, float], state: State | None, shape: GridShape | None
 ) -> list[GridShape] | None:
-    """Return cells with different coefficients. If the stencil reads no positions, one cell stands for all cells. The
-    result is None if `shape` is None, or if too many cells must be examined."""
+    """Return cells with different coefficients. If the stencil reads no positions, return one cell, because all cells
+    have the same coefficients. The result is None if `shape` is None, or if too many cells must be examined."""
     if not stencil.positions:
         return [(0, 0, 0)]
     if shape is None:
@@ -379,13 +382,14 @@ def largest_step(
     stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), limit: Limit | None = None,
     may_grow: bool = False, shape: GridShape | None = None,
 ) -> float | None:  # fmt: skip
-    """Return the largest value of `limit.parameter` that is stable for all `states`, to six digits. If the limit is a
-    minimum, return the smallest stable value.
+    """Return the largest value of `limit.parameter` for which steps are stable in all `states`. The value is accurate
+    to six digits. If the limit is a minimum, return the smallest stable value.
 
-    The result is infinite if every value is stable, and 0 if no value is stable. If the limit is a minimum, the result
-    is 0 if every value is stable, and infinite if no value is stable. The result is None if the growth is unknown. The
-    other parameters have the values in `values`, or their defaults. If `may_grow` is true, the growth that the equation
-    itself causes does not count (`numerical_growth`). `shape` is the shape of the grid (`growth`).
+    If the limit is a maximum, the result is infinite if every value is stable, and 0 if no value is stable. If the
+    limit is a minimum, the result is 0 if every value is stable, and infinite if no value is stable. The result is None
+    if the growth is unknown. The other parameters have the values in `values`, or their defaults. If `may_grow` is
+    true, the growth that the equation itself causes does not count as instability (`numerical_growth`). `shape` is the
+    shape of the grid (`growth`).
     """
     one = limit or Limit()
     time_step = one.parameter if may_grow else ""
@@ -457,7 +461,7 @@ def corners(ranges: Mapping[str, tuple[float, float]]) -> list[dict[str, float]]
 
 
 class Extremes:
-    """Collects states from the planes of the read-only fields. The stability of a run is checked for these states.
+    """Collects states from the planes of the read-only fields. A run checks its stability for these states.
 
     A state has the values of all read-only fields in one cell. The class keeps the states of the cells in which a field
     or one of `measures` has its smallest or largest value. An example of a measure is the squared wave speed. In
@@ -471,9 +475,9 @@ class Extremes:
         self._found: dict[tuple[str, bool], tuple[float, dict[str, float]]] = {}
 
     def add(self, planes: Mapping[str, NDArray[Any]]) -> None:
-        """Add cells. For each field, `planes` contains an array with the values of the field in these cells. All arrays
-        have the same shape. Fields that were not given to the constructor are ignored. A field without an array has no
-        values in `states`. For example, a field for states of a forward run has no array."""
+        """Add cells. For each field, `planes` contains an array with the values of the field in the added cells. All
+        arrays have the same shape. Fields that were not given to the constructor are ignored. A field without an array
+        has no values in `states`. For example, a field for states of a forward run has no array."""
         planes = {name: planes[name] for name in self._fields if name in planes}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():
@@ -494,8 +498,8 @@ class Extremes:
 
 
 class _Amplification:
-    """Computes the amplification matrix for each wave number. One step of the stencil multiplies a vector by this
-    matrix. The vector contains all values of one cell that the step needs."""
+    """Computes the amplification matrix for each wave number. One step of the stencil multiplies a vector by the
+    amplification matrix of the wave number. The vector contains all values of one cell that the step needs."""
 
     def __init__(self, stencil: Stencil, stages: Sequence[Sequence[Linear]]) -> None:
         self.stencil, self.stages = stencil, stages
@@ -515,7 +519,7 @@ class _Amplification:
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
 
     def matrices(self) -> NDArray[np.complex128]:
-        """Return all matrices as one array of shape (waves, unknowns, unknowns)."""
+        """Return the amplification matrices of all sampled waves as one array of shape (waves, unknowns, unknowns)."""
         count = len(self.unknowns)
         rows: dict[tuple[int, int], NDArray[np.complex128]] = {}
         for place, unknown in enumerate(self.unknowns):

@@ -6,9 +6,9 @@ have the same equation, so one of these cells is enough:
     index along x:    0 ......... 9 | 10 .................... 19 | 20 ......... 59
     x > 9, 20 > x:    false, true   | true, true                 | true, false       one cell of each: 0, 10, 20
 
-An equation can also compute with an index, for example exp(-x / 9). Such an equation is different in each cell. It is
-examined at both ends and in the middle of the axis, and on both sides of each number in its conditions. In this case,
-the result is an estimate.
+An equation can also compute with an index, for example exp(-x / 9). An equation that computes with an index is
+different in each cell. Such an equation is examined at both ends and in the middle of the axis, and on both sides of
+each number in its conditions. For an equation that computes with an index, the result is an estimate.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ _Conditions = tuple[tuple[int, _Condition], ...]
 def sampled_cells(
     stencil: Stencil, uniform: Sequence[Sequence[float | None]], shape: GridShape
 ) -> Sequence[GridShape] | None:
-    """Return the cells in which the growth is computed. For each operation of each stage, `uniform` has a value. The
-    value is None if it can differ between cells. The result is None if there are too many cells."""
+    """Return the cells in which the growth is computed. For each operation of each stage, `uniform` contains the value
+    of the operation, or None if the value can differ between cells. The result is None if there are too many different
+    cells."""
     conditions = tuple(_conditions(one.program, values) for one, values in zip(stencil.stages, uniform, strict=True))
     return _cells(tuple(stage.program for stage in stencil.stages), conditions, shape)
 
@@ -115,8 +116,8 @@ class _Equations:
         self._numbers: dict[object, int] = {}
 
     def of_cell(self, cell: GridShape) -> tuple[int, ...]:
-        """Return one number for each result of the program. Equal operations with equal operands have equal numbers. In
-        a cell, a condition selects one of its operands, and has the number of this operand."""
+        """Return one number for each result of the program. Equal operations with equal operands have equal numbers. A
+        condition on an index selects one of its operands, and has the number of the selected operand."""
         found: list[int] = []
         for place, operation in enumerate(self._program.operations):
             key: object = place

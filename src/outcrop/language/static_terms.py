@@ -1,13 +1,14 @@
-"""Find functions of static fields in a stencil. A run computes such a function once, and not again in each step.
+"""Find functions of static fields in a stencil. A run computes a function of static fields once, and not again in each
+step.
 
     u' = u[0] + cos(theta[1]) u[1] + cos(theta[0]) u[0]             each step computes cos in two cells
     u' = u[0] + cos_theta[1] u[1] + cos_theta[0] u[0]               each step reads cos_theta, an array of the run
 
-A static term is a function, such as cos(theta), or an expression that contains functions and ends with a function, a
-root or a division. A static term reads only parameters, and static fields in a single cell. It reads no signal and no
-position. So the value of a static term changes only if a static field or a parameter changes. A run stores the values
-of a static term in a computed field. The run computes these values with the operations of the term, so all results keep
-their bits, also at boundaries.
+A static term is a function, such as cos(theta), or an expression that contains functions. The last operation of such an
+expression must be a function, a root or a division. A static term reads only parameters, and static fields in a single
+cell. A static term reads no signal and no position. So the value of a static term changes only if a static field or a
+parameter changes. A run stores the values of a static term in a computed field. The run computes the values of a static
+term with the operations of the term, so all results keep their bits, also at boundaries.
 
 `Stencil` objects and their adjoints never contain computed fields. Only the kernel of a run reads computed fields
 (`with_computed`).
@@ -50,10 +51,11 @@ _Place: TypeAlias = tuple[int, _Offset] | None
 def static_terms(
     stencil: Stencil, every: bool = False, kept: Sequence[str] = (), changing: Sequence[str] = ()
 ) -> dict[str, Program]:
-    """Return those static terms of a stencil for which a computed field saves enough operations (MIN_SAVED). Return no
-    terms if a kernel cannot read the additional fields, or if the kernel would then no longer read one of the static
-    fields `kept`. If `every` is true, return all static terms, and raise InputError if this is not possible. `changing`
-    contains the fields that no stage updates, but whose values are different in each step."""
+    """Return the static terms of a stencil for which a computed field saves enough operations (MIN_SAVED). Return no
+    terms if a kernel cannot read the additional fields. Also return no terms if the kernel would no longer read one of
+    the static fields `kept`. If `every` is true, return all static terms, and raise InputError in the cases in which
+    otherwise no terms are returned. `changing` contains the fields that no stage updates, but whose values are
+    different in each step."""
     walk = _Walk(stencil, changing)
     uses: dict[int, set[tuple[int, Offset]]] = {}
     for number, stage in enumerate(stencil.stages):
@@ -154,7 +156,7 @@ def term_text(stencil: Stencil, term: Program) -> str:
 
 
 class _Walk:
-    """Finds static expressions. Each different static expression has one position on `tape`, on which all loads have
+    """Finds static expressions. Each different static expression has one position on `tape`. All loads on the tape have
     the offset 0."""
 
     def __init__(self, stencil: Stencil, changing: Sequence[str] = ()) -> None:
@@ -207,7 +209,8 @@ class _Walk:
                 yield known
 
     def _is_term(self, place: int) -> bool:
-        """Return True if an expression contains a function, and ends with a function, a root or a division."""
+        """Return True if an expression contains a function, and its last operation is a function, a root or a division.
+        """
         operation = self.tape.operations[place]
         if not isinstance(operation, Apply) or operation.operator not in FUNCTIONS.keys() | _SLOW.keys():
             return False
@@ -221,9 +224,9 @@ class _Walk:
 def _needed(
     program: Program, places: Sequence[_Place], is_read: Callable[[int], bool]
 ) -> Iterator[tuple[int, tuple[int, Offset] | None]]:
-    """A stage reads some static terms from fields. For each operation that the stage then needs, yield two values: the
-    position of the operation, and an entry. `is_read` returns True for the positions of these terms on the tape. The
-    entry of such a term is its entry in `places`. The entry of any other operation is None."""
+    """Yield the position and an entry for each operation that a stage needs if the stage reads some static terms from
+    fields. `is_read` returns True for the positions of these static terms on the tape. The entry of such a static term
+    is its entry in `places`. The entry of any other operation is None."""
     needed, waiting = dict[int, tuple[int, Offset] | None](), list(program.results)
     while waiting:
         place = waiting.pop()
@@ -239,9 +242,9 @@ def _needed(
 
 
 def _assembled(stencil: Stencil, names: Sequence[str], stages: Sequence[Stage], computed: int) -> Stencil:
-    """Return the stencil with these stages. In the stages, a number is the position of a field in `names`. The last
-    `computed` names are computed fields. In the stencil, computed fields come before the other static fields, because
-    fields with values of another run must come last."""
+    """Return the stencil with these stages. In the stages, the number of a field is the position of the field in
+    `names`. The last `computed` names are computed fields. In the returned stencil, computed fields come before the
+    other static fields, because fields with values of another run must come last."""
     read = {load.field for stage in stages for load in stage.program.loads}
     first = len(names) - computed
     if missing := [names[number] for number in range(first, len(names)) if number not in read]:

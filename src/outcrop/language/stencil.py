@@ -6,8 +6,8 @@ compute the same bits.
 
 Offsets are (z, y, x) in cells. A step can have several stages, which are computed one after another. Each stage is a
 mapping from fields to expressions. `u[...]` is the newest value when the stage starts. `u.previous[...]` is the value
-before the field's latest update. Expressions can contain the position of the cell and the number of the step (`x`, `t`,
-symbols.py). An update can be limited to the cells of a box (`u.box[2:-2]`, field.py):
+before the field's latest update. Expressions can contain the position of the cell, such as `x`, and the number of the
+step, `t` (symbols.py). An update can be limited to the cells of a box (`u.box[2:-2]`, field.py):
 
     waves = Stencil("waves", {u: 2 * u[0] - u.previous[0] + v[0] ** 2 * (u[1] - 2 * u[0] + u[-1])})    # v: only read
     yee = Stencil("yee", [{h: h[0] - k * (e[1] - e[0])}, {e: e[0] - k * (h[0] - h[-1])}])
@@ -68,13 +68,13 @@ class Copies:
 class Stencil(Described):
     """One explicit time step. Equal stencils compute the same bits.
 
-    `fields` starts with the fields that are updated, in the order of their first updates. The fields that are only read
-    follow. The scalars of a kernel are the `parameters`, then the `signals`. A grid with `ndim` = 2 has the engine's
-    axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0. The fixed rim
-    is at least `min_radii` cells thick. Because of `min_radii`, an adjoint can have the same rim as its stencil.
-    `step_signal` is the name of the signal with the number of the step, or "". Outcrop supplies the values of this
-    signal. `boxes` contains the boxes that the user has written. A stencil that was read from a file has no `boxes`,
-    because its stages contain the conditions of the boxes.
+    `fields` starts with the fields that are updated, in the order of their first updates. Then `fields` has the fields
+    that are only read. The scalars of a kernel are the `parameters`, then the `signals`. A grid with `ndim` = 2 has the
+    engine's axes z and x. A grid with `ndim` = 1 has only the axis x. Offsets along axes that the grid does not have
+    are 0. The fixed rim is at least `min_radii` cells thick. Because of `min_radii`, an adjoint can have the same rim
+    as its stencil. `step_signal` is the name of the signal with the number of the step, or "". Outcrop supplies the
+    values of the signal `step_signal`. `boxes` contains the boxes that the user has written. A stencil that was read
+    from a file has no `boxes`, because its stages contain the conditions of the boxes.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Stencil(Described):
 
     @cached_property
     def positions(self) -> frozenset[int]:
-        """The engine's axes whose indices or extents the stages read."""
+        """The axes of the engine along which the stages read the index of the cell or the number of cells."""
         return frozenset[int]().union(*(stage.program.positions for stage in self.stages))
 
     def require_boxes(self, shape: Sequence[int], boundary: Boundary | None = None) -> None:
@@ -184,14 +184,14 @@ class Stencil(Described):
 
     @property
     def given_signals(self) -> tuple[str, ...]:
-        """The signals whose values a run must have. Outcrop supplies the number of the step itself."""
+        """The signals whose values a run must have. Outcrop itself supplies the number of the step."""
         return tuple(name for name in self.signals if name != self.step_signal)
 
     @cached_property
     def older_values(self) -> dict[str, tuple[str, int]]:
         """A mapping. Each key is the name of a field, such as `u_back2`, that keeps older values of another field. Each
-        value is the name of the other field, and the number of updates back. If such a field has no initial values, it
-        starts as a copy of the other field."""
+        value is the name of the other field, and the number of updates back. A field of older values that has no
+        initial values starts as a copy of the other field."""
         numbers, found = {field.name: number for number, field in enumerate(self.fields)}, dict[str, tuple[str, int]]()
         for name in numbers:
             for back in range(1, MAX_BACK + 1):
@@ -223,8 +223,8 @@ class Stencil(Described):
 
     @cached_property
     def copies(self) -> tuple[Copies, ...]:
-        """The copies that kernels read and write. There is one entry for each stage of an even step, then one for each
-        stage of an odd step.
+        """The copies that kernels read and write. The first entries are for the stages of an even step, and the next
+        entries are for the stages of an odd step.
 
         Each update of a field with two copies writes the older copy, so the pattern repeats after two steps. Before an
         even step, copy 0 holds the newest value.

@@ -1,4 +1,4 @@
-"""Users write parameters, signals and SymPy expressions. This module makes the parts of a Stencil from them.
+"""This module makes the parts of a Stencil from the parameters, signals and SymPy expressions that users write.
 
 Only new stencils need this module and SymPy. A stencil can be read from a file without this module and without SymPy.
 """
@@ -51,8 +51,9 @@ class Parameter(NotANumber, sympy.Symbol):  # type: ignore[misc]
         return parameter
 
     def _hashable_content(self) -> tuple[Any, ...]:
-        # SymPy's cache returns an existing symbol that is equal to the new symbol. Therefore the default is a part of
-        # the comparison. Otherwise the cache could return the parameter of another stencil, with a different default.
+        # SymPy's cache returns an existing symbol that is equal to the new symbol. Therefore the comparison of two
+        # parameters includes their defaults. Without this comparison, the cache could return the parameter of another
+        # stencil, with a different default.
         return (*super()._hashable_content(), self.default)
 
 
@@ -84,8 +85,8 @@ of the signal with the number of the step."""
 
 
 def analyse(name: str, stages: Sequence[Updates], ndim: int | None) -> Parts:
-    """Return the parts of stencil `name`. Raises InputError if a part cannot be computed. The message names this
-    part."""
+    """Return the parts of stencil `name`. Raises InputError if a part of the stencil cannot be computed. The message
+    names this part."""
     try:
         return _analyse(name, stages, ndim)
     except RecursionError:
@@ -127,8 +128,10 @@ def _loads(stages: Sequence[Mapping[Any, sympy.Expr]]) -> list[AppliedUndef]:
 
 def _whole_updates(name: str, stage: Mapping[Target, sympy.Expr], ndim: int) -> dict[Field, sympy.Expr]:
     """Return one expression for each field of a stage. In the cells of a box, the value is the expression of the box.
-    If several boxes contain a cell, the last box decides. In all other cells, the value is the expression of the field
-    without a box. If there is no such expression, these cells keep the value that they had before the stage."""
+    If several boxes contain a cell, the last box decides. In cells outside all boxes, the value is the expression of
+    the field without a box. If the field has no expression without a box, the cells outside all boxes keep the value
+    that they had before the stage.
+    """
     found = {target: expression for target, expression in stage.items() if isinstance(target, Field)}
     for target, expression in stage.items():
         if isinstance(target, FieldBox):
@@ -159,8 +162,8 @@ def with_older_values(
 ) -> list[dict[Field, sympy.Expr]]:
     """Return the stages with an additional field for each older value that they read, such as `u_back2` for
     `u.back(2)`. Each stage that updates u copies the value of `u.previous` to `u_back2`, and the value of `u_back2` to
-    `u_back3`. If an update of u reads `u.previous` at neighbours, `u_back1` replaces `u.previous`, and is a copy of
-    u."""
+    `u_back3`. If an update of u reads `u.previous` at neighbours, `u_back1` replaces `u.previous`. Each stage that
+    updates u then copies u to `u_back1`."""
     oldest: dict[str, int] = {}
     first: dict[str, int] = {}
     for stage in stages:
@@ -268,8 +271,9 @@ def _scalars(
 
 
 def _axes(name: str, loads: Sequence[sympy.Expr], ndim: int | None) -> int:
-    """Return the number of axes that the offsets in `loads` have. Without loads, return `ndim`, or 3 if `ndim` is None.
-    Raises InputError if the loads have different numbers of axes, or if `ndim` differs from their number."""
+    """Return the number of axes that the offsets in `loads` have. If `loads` is empty, return `ndim`, or 3 if `ndim` is
+    None. Raises InputError if the loads have different numbers of axes, or if `ndim` differs from the number of axes of
+    the loads."""
     found = {len(load.args) for load in loads}
     if len(found) > 1:
         raise InputError(f"stencil {name!r} mixes offsets of {' and '.join(map(str, sorted(found)))} numbers")

@@ -2,25 +2,25 @@
 
 Actions are small immutable objects. An action has the same meaning for the validator, the cost model, the executor and
 the rehearsal (tests/rehearsal.py). All ranges are half open. The coordinate y counts rows. The coordinate x counts the
-cells of a row. The padding of the row counts too, so that x0 and x1 can always be multiples of 64 bytes. An action
+cells of a row, including its padding. Because of the padding, x0 and x1 can always be multiples of 64 bytes. An action
 applies to all fields.
 
 The window has one ring of slots for the first copy of each field. If a field has two copies, the window has another
 ring for the second copy. Updates write the two copies alternately. For example, in a run with one field and one stage,
 the first copy holds the levels 0, 2, ..., and the second copy holds the levels 1, 3, ... Plane z uses slot (z + shift)
-modulo the number of slots of the ring. A slot holds the part of its plane that the current block needs. This part of a
-plane is called the frame. The frame can be the whole plane.
+modulo the number of slots of the ring. A slot holds the part of its plane that the current block needs. The part of a
+plane that a slot holds is called the frame. The frame can be the whole plane.
 
 A pass uses the following arrays on disk. The arrays `other`, `fringes` and `recomputed` are discarded when the pass
 ends:
 
     `source`      Generation g of the updated fields.
-    `target`      Generation g + 1 of the updated fields. During the pass, this array also holds unfinished levels of
-                  the same parity as the last level.
+    `target`      Generation g + 1 of the updated fields. During the pass, `target` also holds unfinished levels of the
+                  same parity as the last level.
     `statics`     The static fields, which no stage updates.
     `other`       Unfinished levels whose parity differs from the parity of the last level.
-    `fringes`     Rows between two blocks in y. The array holds both copies of these rows.
-    `recomputed`  Rows between two blocks in y. These rows belong to fields that the pass computes again.
+    `fringes`     Both copies of the rows between two blocks in y.
+    `recomputed`  Rows between two blocks in y, of the fields that the pass computes again.
     `history`     States of a forward run (history.py). A pass only reads these arrays.
 
 If the grid is divided among ranks, a rank exchanges rows with its neighbours. Rows are counted from the first row of
@@ -31,8 +31,10 @@ to the neighbours:
 
     `faces`         Rows or planes of the updated fields at level 0.
     `static_faces`  Rows or planes of the static fields.
-    `stairs`        Rows of the fields that one level has written. A rank sends these rows to its lower neighbour.
-    `finished`      Rows of the updated fields at the last level. A rank sends these rows to its upper neighbour.
+    `stairs`        Rows of the fields that one level has written. A rank sends the rows of `stairs` to its lower
+                    neighbour.
+    `finished`      Rows of the updated fields at the last level. A rank sends the rows of `finished` to its upper
+                    neighbour.
 """
 
 from __future__ import annotations
@@ -92,8 +94,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRegion:
-    """The cells of the grid that a block updates at each level. A cell is in the region if `z_low <= z < z_high`,
-    `y_low <= y < y_high` and `x_low <= x < x_high`."""
+    """The cells of the grid that a block updates at each level. At each level, a cell is in the region if `z_low <= z <
+    z_high`, `y_low <= y < y_high` and `x_low <= x < x_high`."""
 
     z_low: Bound = Bound(-FAR)
     z_high: Bound = Bound(FAR)
@@ -110,15 +112,15 @@ EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 @dataclass(frozen=True, slots=True)
 class Block:
     """Start a block. The actions that follow a Block action apply to the new block. Each slot of the block holds the
-    cells `frame` of a plane. A slot can still hold cells of another block. The new block can use these cells only after
-    the action Carry has moved them.
+    cells `frame` of a plane. At the start of a block, a slot can still hold cells of another block. The new block can
+    use cells of another block only after the action Carry has moved these cells.
 
     The updates of a block also compute the checksums of the cells `own` in the planes `own_z0 <= z < own_z1`. If two
     Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` use different
     slots for a plane, so a plan can alternate between these blocks.
 
-    If the range `own_z0` to `own_z1` is empty, the block only sends planes to neighbours along z. The actions of this
-    block read whole planes from disk, send the planes, and check the planes.
+    If the range `own_z0` to `own_z1` is empty, the block only sends planes to neighbours along z. The actions of a
+    block that only sends read whole planes from disk, send the planes, and check the planes.
     """
 
     frame: Rectangle
@@ -148,10 +150,10 @@ class Read:
     the area in one plane of one array. A rank sends its messages in the order of its actions.
 
     If the array is `stairs`, the action receives the cells from the upper neighbour. The cells belong to the fields
-    that the level `level` has written. The action stores the cells in the rings that hold this level. If `level` is 0,
-    the cells belong to all arrays of the state. If the array is `finished`, the action receives cells of all arrays of
-    the state from the lower neighbour. These cells are at the last level of the pass, and `level` is the number of this
-    level.
+    that the level `level` has written. The action stores the cells in the rings that hold the level `level`. If `level`
+    is 0, the cells belong to all arrays of the state. If the array is `finished`, the action receives cells of all
+    arrays of the state from the lower neighbour. The received cells are at the last level of the pass, and `level` is
+    the number of this level.
     """
 
     z0: int
@@ -167,9 +169,8 @@ class Copy:
     plane belongs to the rim in z, the whole plane is copied. In any other plane, only the rows of the rim in y are
     copied. The action also computes the checksums of the copied cells that are in `own`.
 
-    If `recomputed` is at least 0, it is the position of a field in `Problem.recomputed`. In this case, the action
-    copies the rim to this field from the field with the number `FieldPlan.follows`. The action then computes no
-    checksums."""
+    If `recomputed` is not negative, it is the position of a field in `Problem.recomputed`. The action then copies the
+    rim from the field with the number `FieldPlan.follows` to this field, and computes no checksums."""
 
     z0: int
     z1: int
@@ -192,18 +193,17 @@ class Update:
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write the cells `area` of planes z0 <= z < z1 to an array. If the array is `target`, write the newest value of
-    each field. If the state includes the previous value of the field, also write this value. If the array is `other` or
-    `fringes`, an even `level` selects the rings of first copies, and an odd `level` selects the rings of second copies.
-    If the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
+    each field. If the state includes the previous value of a field, also write this previous value. If the array is
+    `other` or `fringes`, an even `level` selects the rings of first copies, and an odd `level` selects the rings of
+    second copies. If the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
 
     The write of the last cell of a plane to the target also writes the plane's checksum. If the first block of a rank
     has the highest rows (`Problem.block_order`), the checksum is written with the first cell instead.
 
     If the array is `faces` or `static_faces`, the action sends the cells to a neighbour, and `level` is the side of
-    this neighbour. The cells must still have the values that were read from the source or from the static fields. If
-    the array is `stairs`, the action sends the cells to the lower neighbour. These cells have the values that the level
-    `level` has written. If the array is `finished`, the action sends the cells to the upper neighbour. These cells have
-    the values of the last level of the pass.
+    this neighbour. The sent cells must still have the values that were read from the source or from the static fields.
+    If the array is `stairs`, the action sends cells with the values of the level `level` to the lower neighbour. If the
+    array is `finished`, the action sends cells with the values of the last level of the pass to the upper neighbour.
     """
 
     z0: int
@@ -215,13 +215,13 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This action is needed for cells of this
-    rank that another rank updates. If the array is `source`, the cells have the values that were read from the source.
-    In this case, the action also adds cells of the static fields to the checksums of the static fields. If the array is
-    `target`, the cells are at the last level.
+    """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. A Check is needed for cells of a rank
+    that another rank updates. If the array is `source`, the cells have the values that were read from the source. If
+    the array is `source`, the action also adds cells of the static fields to the checksums of the static fields. If the
+    array is `target`, the cells are at the last level.
 
     In a block that only sends, the action checks whole planes that were read from the array `source` or `statics`. The
-    action compares the checksums of these planes with the stored checksums immediately."""
+    action immediately compares the checksums of the checked planes with the stored checksums."""
 
     z0: int
     z1: int
@@ -231,7 +231,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Wait until all writes have ended, and flush the written data. After this action, the target holds the next
+    """Wait until all writes have ended, and flush the written data. After a Commit, the target holds the next
     generation."""
 
 
@@ -239,7 +239,7 @@ class Commit:
 class Carry:
     """Move the cells `area` of planes z0 <= z < z1 from the frame of the previous block into the frame of this block.
     An even `level` selects the rings of first copies, and an odd `level` selects the rings of second copies. Only
-    published schemes (schemes/literature) use this action."""
+    published schemes (schemes/literature) use Carry."""
 
     z0: int
     z1: int

@@ -1,10 +1,10 @@
 """This module defines the data that the proof of a plan uses (validate.py). The data describe the contents of planes,
 and the reads and writes of each level of a pass.
 
-Each action of the pass applies to a range of rows and a range of columns. The proof divides rows and columns at the
-ends of all these ranges. Between two neighbouring ends, all cells were written by the same level, so one number
-describes these cells. Neighbouring planes with the same content are stored as one range. Planes with equal contents
-share one object, so the proof checks each content only once.
+Each action of the pass applies to a range of rows and a range of columns. The proof divides the rows and the columns of
+a plane at the ends of the ranges of all actions. All cells between two neighbouring ends were written by the same
+level, so the number of this level describes these cells. Neighbouring planes with the same content are stored as one
+range. Planes with equal contents share one object, so the proof checks each content only once.
 
 If a side of the grid is not fixed, the cells beyond this side have the values of other cells of the grid. A periodic
 axis continues at its other end. Beyond a mirror boundary, the cells near the boundary are repeated in reverse order. An
@@ -42,8 +42,8 @@ RIM = 1 << 30
 
 
 class IllegalPlan(AssertionError):
-    """The error for a plan that would compute a wrong result. The cause of this error is always a bug in a scheme, and
-    never a wrong input of the user."""
+    """The error for a plan that would compute a wrong result. The cause of an IllegalPlan is always a bug in a scheme,
+    and never a wrong input of the user."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -78,8 +78,8 @@ class CellLevels:
         return found
 
     def updated(self, span: PlaneSpan, centre: CellLevels, level: int) -> CellLevels:
-        """Return a copy in which the cells of the part `span` are at `level`. But if a cell of this part has the level
-        RIM in `centre`, the cell also has the level RIM in the copy."""
+        """Return a copy in which the cells of the part `span` are at `level`. A cell of this part that has the level
+        RIM in `centre` also has the level RIM in the copy."""
         return self._with(span, lambda: np.where(centre.part(span) == RIM, RIM, level), centre, level)
 
     def pasted(self, span: PlaneSpan, other: CellLevels) -> CellLevels:
@@ -133,7 +133,7 @@ class Frame:
         self.empty = self.content(shape.empty)
 
     def content(self, cells: CellLevels) -> SlotContent:
-        """Return the content of a slot that holds these cells. Equal cells always give the same object."""
+        """Return the content of a slot that holds the cells `cells`. Equal `cells` always give the same object."""
         if (found := self._known.get(cells)) is None:
             found = self._known[cells] = SlotContent(self, cells)
         return found
@@ -313,7 +313,7 @@ class Parts:
         self._regions: dict[UpdateRegion, list[Part | None]] = {}
 
     def span(self, area: Rectangle) -> PlaneSpan:
-        """Convert a part of a plane from coordinates to positions."""
+        """Convert the coordinates of a part of a plane to positions in the sorted lists of coordinates."""
         rows, columns = self.rows, self.columns
         return rows[area.y0], rows[area.y1], columns[area.x0], columns[area.x1]
 
@@ -432,10 +432,10 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """Describes the cells that one level reads from a ring. Level `wanted` must be the last level that has written
-    these cells. If `moves` is true, `wanted` grows with the number of the level. The equivalent level that comes n
-    levels later then reads cells that level `wanted + n` has written. If `beside` is true, the level also reads
-    neighbouring cells."""
+    """Describes the cells that one level reads from a ring. The last level that has written the read cells must be the
+    level `wanted`. If `moves` is true, `wanted` grows with the number of the level: the equivalent level that comes n
+    levels later reads cells that level `wanted + n` has written. If `beside` is true, the level also reads neighbouring
+    cells."""
 
     field: int
     ring: int
@@ -447,7 +447,8 @@ class Use:
 @dataclass(frozen=True)
 class LevelUses:
     """The values that a level reads and writes. `targets` contains two rings for each field that the level writes.
-    Before the level, the first ring holds the newest values of the field. The level writes the second ring."""
+    Before the level writes a field, the first ring of the field holds the newest values. The level writes the second
+    ring."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]
@@ -470,15 +471,15 @@ class Uses:
         return self.second[field] if copy else field
 
     def copies(self, level: int) -> list[int]:
-        """Return a list of rings of updated fields. If `level` is even, these are the rings of first copies. If `level`
-        is odd, these are the rings of second copies."""
+        """Return a list of rings of updated fields: the rings of first copies if `level` is even, and the rings of
+        second copies if `level` is odd."""
         if level % 2:
             return list(self.second.values())
         return [field for field, one in enumerate(self._problem.fields) if one.is_state]
 
     def final(self, field: int, age: int) -> tuple[int, int]:
         """Return the ring with the values of a field after the last level, and the level that wrote these values. If
-        `age` is 1, the ring has the field's previous values."""
+        `age` is 1, the returned ring has the field's previous values."""
         alike = self._alike(self._levels)
         version = self._versions.of(Operand(field, age), alike)
         return self.ring(field, version.copy), version.level + self._levels - alike

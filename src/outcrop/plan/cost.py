@@ -9,9 +9,9 @@ needs have arrived:
     update     |0  |1  |2  |3         nothing is updated during the first read; later updates wait only if
     write          |0  |1  |2  |3     transfers take longer than updates
 
-If the grid is divided among ranks, a rank also exchanges rows with its neighbours. The transfers of these rows use the
-network and not the storage device. The time line assumes that all ranks have the same plan and the same speed. So the
-neighbours send rows at the same times as this rank.
+If the grid is divided among ranks, a rank also exchanges rows with its neighbours. The transfers of the exchanged rows
+use the network and not the storage device. The time line assumes that all ranks have the same plan and the same speed.
+So the neighbours send rows at the same times as this rank.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def updates_below(problem: Problem, levels: int, zeta: int) -> int:
     updates. A plane update counts only if the number of the plane plus the skew of the level is below `zeta`."""
     planes = problem.end_plane - problem.first_plane
     # At level t, the number of planes below `zeta` is zeta - problem.first_plane - skew * (t - 1), limited to the range
-    # from 0 to `planes`. The sum of these numbers over t consists of a constant part and an arithmetic series.
+    # from 0 to `planes`. The sum of the numbers of planes over t consists of a constant part and an arithmetic series.
     ahead, skew = zeta - problem.first_plane, problem.skew_z
     whole = max(0, min(levels, (ahead - planes) // skew + 1))
     partly = max(0, min(levels, -(-ahead // skew)))
@@ -295,8 +295,8 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
 
 
 def _uses_neighbours(problem: Problem, action: Update) -> bool:
-    """Return True if an Update reads rows of a neighbour at level 1. An Update that reads these rows at level 1 also
-    reads rows of the neighbour at all other levels. If the grid is divided along z, return True for every Update."""
+    """Return True if an Update reads rows of a neighbour at level 1. An Update that reads such rows at level 1 also
+    reads such rows at all other levels. If the grid is divided along z, return True for every Update."""
     if problem.is_part_z:
         return True
     low, high = problem.neighbours
@@ -329,8 +329,8 @@ def timeline(
     snapshots: SnapshotWrites = NO_WRITES,
 ) -> Sequence[Span]:
     """Return the spans of one pass, sorted by the ends of the spans. `seconds_aside` is the time that the cores need
-    for all work except updates. Each update gets an equal share of this time. During each update, an equal share of
-    `snapshots` is written."""
+    for all work except updates. Each update gets an equal share of `seconds_aside`. During each update, an equal share
+    of `snapshots` is written."""
     spans = list[Span]()
     _simulate(work_of(problem, one), machine, cells_per_second, seconds_aside, snapshots, spans)
     return spans
@@ -348,8 +348,8 @@ def _simulate(
     device, updates = machine.device, max(1, work.updates)
     transfers, each_aside = _Transfers(device, spans), seconds_aside / updates
     received, sent = _Messages(machine.network, "receive", spans), _Messages(machine.network, "send", spans)
-    # `each_snapshots` is a number of bytes. The device needs the same time to write these bytes as to write the
-    # snapshots of one update.
+    # `each_snapshots` is the number of bytes that the device writes in the time that it needs for the snapshots of one
+    # update.
     each_snapshots = snapshot_seconds_device(snapshots, device) * device.write_bytes_per_second / updates
     waiting = snapshots.waiting_bytes * updates * each_snapshots / max(1, snapshots.bytes)
     for event in work.events:
@@ -562,8 +562,8 @@ def snapshots_of(
 
 
 def aside_seconds(work: PassWork, machine: Machine, snapshots: SnapshotWrites) -> float:
-    """Return the time that the cores need in a pass for all work except updates. This work consists of checksums,
-    requests, cache misses, snapshots, and the start and end of each slab."""
+    """Return the time that the cores need in a pass for all work except updates. The work that is not an update
+    consists of checksums, requests, cache misses, snapshots, and the start and end of each slab."""
     moved = work.bytes_read + work.bytes_written + work.bytes_sent + work.bytes_received
     missed = moved * min(1.0, machine.last_cache_bytes / work.window_bytes) / MEMORY_BYTES_PER_SECOND
     requests = work.requests * REQUEST_SECONDS / machine.threads
@@ -585,9 +585,9 @@ def snapshot_seconds_device(snapshots: SnapshotWrites, device: StorageRates) -> 
 
 
 def _requests(problem: Problem, move: Read | Write) -> int:
-    """Return the number of system calls that a Read or Write needs. One call can transfer several whole planes that are
-    adjacent in a file (transfers.cpp). If the action exchanges rows with a neighbour, the result is the number of
-    messages. Short messages that are sent together count as one message."""
+    """Return the number of system calls that a Read or Write needs. One system call can transfer several whole planes
+    that are adjacent in a file (transfers.cpp). If the action exchanges rows with a neighbour, the result is the number
+    of messages. Short messages that are sent together count as one message."""
     if move.array == "history" and problem.shape[2] * problem.item_bytes != problem.pitch_bytes:
         # rows have padding in memory, but not in the file, so each row needs a call
         return (move.z1 - move.z0) * (move.area.y1 - move.area.y0)

@@ -43,8 +43,8 @@ def title(problem: Problem, axes: Sequence[str] = ()) -> str:
 
 
 def planned_rows(planned: Planned) -> list[tuple[str, str]]:
-    """Return rows about a plan, and two more rows: the speed of updates and the speed of the storage. Both rows name
-    the origin of the speed."""
+    """Return rows about a plan, a row with the speed of updates, and a row with the speed of the storage. The rows with
+    speeds also name the origin of the speed."""
     plan, device = planned.plan, planned.machine.device
     seconds = plan.predicted.seconds_update
     rate = format_rate(_cells_updated(plan) / seconds if seconds else 0.0)
@@ -60,8 +60,8 @@ def planned_text(
     planned: Planned, whole: Problem | None = None, before: Iterable[tuple[str, str]] = (),
     after: Iterable[tuple[str, str]] = (),
 ) -> str:  # fmt: skip
-    """Return the title and all rows as text. If the plan is for one of several ranks, `whole` is the problem of the
-    whole grid. The rows `before` and `after` are shown before and after the other rows."""
+    """Return the title and all rows of a plan as text. If the plan is for one of several ranks, `whole` is the problem
+    of the whole grid. The rows `before` and `after` are shown before and after the other rows."""
     return as_text(title(whole or planned.problem, planned.axes), [*before, *planned_rows(planned), *after])
 
 
@@ -241,9 +241,9 @@ def tile_patches(
 ) -> tuple[Patch, ...]:
     """Return one patch for each tile of a slab. The tiles are equal to the tiles of core/outcrop/exec/tiles.hpp.
     Usually, a tile has a part of the rows of each plane, and the patches are in the coordinates (y, level). If
-    `Sizes.chunk` is not 0, a tile has all rows of some of the planes. Then the patches are in the coordinates (z,
-    level), and show the slab that begins at `drawn_zeta`. If ranks share updates, `regions` contains the regions that a
-    rank updates."""
+    `Sizes.chunk` is not 0, a tile has all rows of some of the planes, and the patches are in the coordinates (z,
+    level). These patches show the slab that begins at `drawn_zeta`. If ranks share updates, `regions` contains the
+    regions that a rank updates."""
     if sizes.chunk:
         return _chunk_patches(problem, sizes, levels)
     if regions:
@@ -346,9 +346,9 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _outline(levels: range, bounds: Callable[[int], tuple[int, int]], wave: int) -> list[Patch]:
-    """Return a list with one patch. For each level, `bounds` returns a range, which may be empty. The patch has the
-    levels at which this range is not empty. These levels must follow each other without a gap. If the range is empty at
-    all levels, return an empty list."""
+    """Return a list with one patch. For each level, `bounds` returns a range of positions. The range may be empty. The
+    patch has the levels at which the range of `bounds` is not empty. The levels of the patch must follow each other
+    without a gap. If the range is empty at all levels, return an empty list."""
     full = [(level, *bounds(level)) for level in levels]
     full = [(level, low, high) for level, low, high in full if low < high]
     right = [corner for level, _, high in full for corner in ((high, level - 0.5), (high, level + 0.5))]

@@ -1,16 +1,17 @@
-"""This module contains two parts of the proof of plans. Both parts prove facts about the rows that neighbouring ranks
-exchange.
+"""This module contains two parts of the proof of plans. Both parts of the proof prove facts about the rows that
+neighbouring ranks exchange.
 
 The proof of one rank (validate.py) uses the class `ExchangeProof`. The proof of one rank assumes that each received row
 has the level that the Read action gives. The proof of one rank checks that each sent row has the level that the Write
 action gives.
 
 The proof for all ranks (ranks.py) uses the messages of a pass, which this module lists. The proof for all ranks shows
-that a rank receives the rows that its neighbour sends, and that no ranks wait for each other forever. The proof assumes
-that a connection stores no messages. So a plane is transferred only when one rank has begun to send the plane and the
-other rank has begun to receive the plane. The proof also assumes that only one action of each direction is in progress
-at a time. All planes of an action are transferred before the next action of this direction begins. If a pass always
-completes under these two assumptions, the pass also completes if connections store messages.
+that a rank receives the rows that its neighbour sends, and that no ranks wait for each other forever. The proof for all
+ranks assumes that a connection stores no messages. So a plane is transferred only when one rank has begun to send the
+plane and the other rank has begun to receive the plane. The proof for all ranks also assumes that only one action of
+each direction is in progress at a time. So all planes of an action are transferred before the next action of the same
+direction begins. If a pass always completes with one action at a time and with connections that store no messages, the
+pass also completes if connections store messages.
 
 A rank performs its actions in order. Some actions of a rank wait for messages:
 
@@ -21,9 +22,9 @@ A rank performs its actions in order. Some actions of a rank wait for messages:
     Update           also waits for the rows of all planes that it reads
     Commit           waits for all messages
 
-The executor can wait for fewer rows than this list says. For example, the executor updates a trapezoid without waiting
-for rows of a neighbour, because a trapezoid needs no such rows (schemes/split_tiling.py). The proof waits for every
-event for which the executor waits.
+The executor can wait for fewer rows than the proof. For example, the executor updates a trapezoid without waiting for
+rows of a neighbour, because a trapezoid needs no such rows (schemes/split_tiling.py). The proof waits for every event
+for which the executor waits.
 
 A wait of a rank depends only on the numbers of planes that its neighbours have begun to send and to receive. These
 numbers never decrease. So if one order of events completes the pass, every order completes the pass. The proof
@@ -85,9 +86,9 @@ class ExchangeProof:
         self._received: dict[int, Runs[CellLevels]] = {}
 
     def receive(self, action: Read, span: PlaneSpan) -> None:
-        """Put the received rows `span` into the rings. Some of these rows can have another level than the action gives.
-        The proof marks such a row as empty, so that later actions cannot use the row. Raises IllegalPlan if the action
-        is not possible."""
+        """Put the received rows `span` into the rings. Some of the received rows can have another level than the action
+        gives. The proof marks a row with another level as empty, so that later actions cannot use the row. Raises
+        IllegalPlan if the action is not possible."""
         self._require_possible(action)
         nothing = self._proof.no_cells
         is_along_z = side_of(action) in (BELOW, ABOVE)
@@ -133,7 +134,7 @@ class ExchangeProof:
 
     def _exchanged(self, action: Read | Write, span: PlaneSpan) -> Iterator[tuple[int, int, PlaneSpan]]:
         """Yield three values for each array whose rows the action exchanges. The first value is the ring of the array.
-        The second value is a level. The third value is the part of the rows that must have this level."""
+        The second value is a level, and the third value is the part of the rows that must have this level."""
         proof, uses = self._proof, self._proof.uses
         if action.array == "static_faces":
             yield from ((field, 0, span) for field in proof.statics)
@@ -166,7 +167,7 @@ class ExchangeProof:
 @dataclass(frozen=True)
 class _Job:
     """An action that sends or receives planes z0 <= z < z1. If a pass has several blocks, the numbers of planes
-    continue from block to block. Before this action, the rank has begun the transfers of `before` planes in this
+    continue from block to block. Before the action, the rank has begun the transfers of `before` planes in the same
     direction."""
 
     z0: int
@@ -176,8 +177,8 @@ class _Job:
 
 def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
     """Return the messages of one direction, in the order of the actions. Two neighbours can divide the same planes into
-    messages in different ways. Therefore messages of adjacent planes with the same rows are joined before they are
-    compared."""
+    messages in different ways. Therefore messages that have the same rows and adjacent planes are joined before they
+    are compared."""
     kind, side = (Write if direction < RECEIVE else Read), direction % len(SIDES)
     cut, cut_z = problem.shape[1] if side == HIGH else 0, problem.planes if side == ABOVE else 0
     found: list[Message] = []
@@ -201,8 +202,8 @@ def steps_of(problem: Problem, one: Pass) -> list[ExchangeStep]:
     jobs: dict[tuple[int, bool], list[_Job]] = {}
     begun, waited = [0] * 2 * len(SIDES), [0] * 2 * len(SIDES)
     blocks: dict[Block, int] = {}
-    # Reads fill the rings of second copies only if these rings hold previous values. In this case, the rings of second
-    # copies have the same size as the rings of first copies.
+    # Reads fill the rings of second copies only if these rings hold previous values. Rings with previous values have
+    # the same size as the rings of first copies.
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
     block = Block(problem.whole_plane)
     firsts = 0, 0  # the numbers of plane 0 in the current block: for updated fields, for static fields
@@ -227,8 +228,9 @@ def steps_of(problem: Problem, one: Pass) -> list[ExchangeStep]:
                 first = blocks.setdefault(action, len(blocks)) * problem.planes
                 firsts = first, first
             else:
-                # If a block only sends, each plane gets the number of the previous plane in its slot. With this number,
-                # an action that uses the slot for a later plane waits until the plane has been sent.
+                # If a block only sends, each plane gets the number of the previous plane in its slot. Because of the
+                # number of the previous plane, an action that uses the slot for a later plane waits until the plane has
+                # been sent.
                 back = planes if action.only_sends else (0, 0)
                 firsts = action.shift - back[0], action.shift - back[1]
         elif isinstance(action, Read | Write) and action.array in FACES:

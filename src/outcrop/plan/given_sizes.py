@@ -1,13 +1,13 @@
 """The user can give some sizes of a plan. This module handles these sizes. The tuner chooses all other sizes.
 
-    `bt`         The number of time steps of a pass. A run with fewer steps has one pass.
+    `bt`         The number of time steps of a pass. A run with fewer than `bt` steps has one pass.
     `by`         The number of rows of a block at level 1.
     `bx`, `bz`   The number of cells of a block along x and z. Only published schemes divide these axes.
     `slab`       The number of planes that are updated together.
     `diamond`    Half the height of the cache tiles, in levels.
 
-Each scheme uses some of these sizes (`Scheme.sizes`). If the user gives a size, the scheme lists only candidates with
-this size.
+Each scheme uses some of the sizes that the user can give (`Scheme.sizes`). If the user gives a size, the scheme lists
+only candidates with this size.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class GivenSizes:
         return {name: size for name, size in every if size is not None}
 
     def or_any(self, name: str, tried: Iterable[int]) -> Iterable[int]:
-        """Return the possible values of the size `name`. If the user has given this size, only the given value is
-        possible. Otherwise, all values in `tried` are possible."""
+        """Return the possible values of the size `name`. If the user has given the size `name`, only the given value is
+        possible. If the user has not given the size `name`, all values in `tried` are possible."""
         size = self.to_dict().get(name)
         return tried if size is None else (size,)
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
-        """Return the possible numbers of levels of a pass. If passes read a history, the problem determines the number.
-        If the user has given `bt`, return one number: the number of levels of `bt` steps. If the run has fewer than
-        `bt` steps, this is the number of levels of the run. In all other cases, return `tried`."""
+        """Return the possible numbers of levels of a pass. If passes read a history, the problem determines the number
+        of levels. If the user has given `bt`, return one number: the number of levels of `bt` steps. If the run has
+        fewer than `bt` steps, return the number of levels of the run. In all other cases, return `tried`."""
         if problem.histories:
             return (min(len(problem.updates), problem.levels),)
         return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)
@@ -66,7 +66,7 @@ NAMES = tuple(one.name for one in fields(GivenSizes))
 
 
 def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -> list[Scheme]:
-    """Return the schemes of `schemes` that use all given sizes. The candidates of the returned schemes have these
+    """Return the schemes of `schemes` that use all given sizes. The candidates of the returned schemes have the given
     sizes.
 
     Raises InputError if no scheme uses all given sizes, or if a size is not possible on this grid.

@@ -7,10 +7,11 @@
     some of these states    if the disk does not have room for every k-th state, the forward run keeps fewer states, and
                             parts of the forward run are repeated (history.py)
 
-Formulas give the time of both runs for each way (`estimate`). Unless the runs are short, `choose_way` also makes plans
-for the ways whose time is close to the shortest time. For these ways, the times from the plans replace the times from
-the formulas. Outcrop chooses the way with the shortest predicted time. With a larger k, the runs need fewer transfers,
-but the adjoint run needs more memory. So the budget of the adjoint run limits k.
+For each way, formulas predict the times of the forward run and of the adjoint run (`estimate`). Unless the runs are
+short, `choose_way` also makes plans for the ways whose time is close to the shortest time. For ways with plans, the
+times from the plans replace the times from the formulas. Outcrop chooses the way with the shortest predicted time. If
+the history has only every k-th state, a larger k needs fewer transfers in both runs, but more memory in the adjoint
+run. So the budget of the adjoint run limits k.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class Way:
     """A way to get the states of the forward run. The history has every `every`-th state. If `every` is 0, there is no
     history.
 
-    `forward` is the problem of the forward run. The last entry of its `acquisition.snapshots` is the history. `adjoint`
-    is the problem of the adjoint run, with the updates of one step. The history has `states` states, which take
-    `history_bytes` on the disk. If the history does not have all necessary states, `repeated_steps` steps of the
+    `forward` is the problem of the forward run. The last entry of `forward.acquisition.snapshots` is the history.
+    `adjoint` is the problem of the adjoint run, with the updates of one step. The history has `states` states, which
+    take `history_bytes` on the disk. If the history does not have all necessary states, `repeated_steps` steps of the
     forward run are repeated. `refusal` is the reason why the adjoint run cannot use this history, or "" if the adjoint
     run can use it.
     """
@@ -90,8 +91,8 @@ class Way:
 
 @dataclass(frozen=True)
 class RunCost:
-    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history. Both
-    numbers are None if only formulas have predicted the time."""
+    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history.
+    `bytes_read` and `bytes_written` are None if only formulas have predicted the time."""
 
     seconds: float
     memory_bytes: int
@@ -141,11 +142,11 @@ class WayChoice:
 
 @dataclass(frozen=True)
 class Limits:
-    """The memory and the disk for a gradient. `memory_forward_bytes` and `memory_adjoint_bytes` are the budgets of the
-    two runs. The plan of the forward run has the scheme `scheme` and the sizes `given`. The history may take
-    `disk_bytes`. `disk_why` is the reason for this limit, such as "12 GiB are free". If parts of the forward run are
-    repeated, the replay also needs space, and the history may take only `replay_disk_bytes`. A limit that is not known
-    is None."""
+    """The limits of the memory and the disk for a gradient. `memory_forward_bytes` and `memory_adjoint_bytes` are the
+    budgets of the two runs. The plan of the forward run has the scheme `scheme` and the sizes `given`. The history may
+    take `disk_bytes`. `disk_why` is the reason for this limit, such as "12 GiB are free". If parts of the forward run
+    are repeated, the replay also needs space, and the history may take only `replay_disk_bytes`. A limit that is not
+    known is None."""
 
     memory_forward_bytes: int
     memory_adjoint_bytes: int
@@ -165,7 +166,7 @@ TOO_MANY_SLABS = "little memory leaves only thin slabs, so the list of actions w
 
 
 def intervals(steps: int) -> tuple[int, ...]:
-    """Return the intervals to try for a run of `steps` steps."""
+    """Return the intervals between kept states that are tried for a run of `steps` steps."""
     return tuple(one for one in INTERVALS if one <= steps) or INTERVALS[:1]
 
 
@@ -248,8 +249,8 @@ class _Task:
 
 def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_Task, list[_Task]]:
     """Return the task of the forward run, and a list with the tasks of the parts of the adjoint run. If the adjoint run
-    reads all states, formulas determine the number of steps of its passes. These formulas use the update rate of the
-    forward run."""
+    reads all states, formulas determine the number of steps of its passes. The formulas for the number of steps use the
+    update rate of the forward run."""
     forward = _Task(way.forward, limits.memory_forward_bytes, limits.scheme, limits.given)
     steps, budget_bytes = 1, limits.memory_adjoint_bytes
     if way.every == 1:
@@ -274,7 +275,7 @@ def _with_repeats(adjoint: RunCost, forward: RunCost, way: Way) -> RunCost:
 
 
 def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> JudgedWay:
-    """Make the plans of both runs. Return the way with the costs that these plans predict."""
+    """Make the plans of both runs. Return the way with the costs that the plans of both runs predict."""
 
     def run(tasks: Sequence[_Task], kept: int = 0) -> RunCost:
         plans = [
@@ -296,8 +297,8 @@ def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> Judged
 
 def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
     """Yield one or two problems of an adjoint run. Each problem has the updates of all steps of a pass. There are two
-    problems only if passes compute states again. The first problem has only one pass, with fewer steps. This pass ends
-    at the newest state of the history. The second problem has all other passes.
+    problems only if passes compute states again. The first problem has only one pass, with fewer steps. The pass of the
+    first problem ends at the newest state of the history. The second problem has all other passes.
     """
     if problem.forward is None:
         yield listed(problem, steps) if problem.histories else problem

@@ -1,19 +1,20 @@
-"""This module handles problems whose updates read the states of another run, the forward run. Only an adjoint run has
-such a problem. A pass of the adjoint run goes back through the steps of the forward run, and is called a reverse pass.
-If a step of a reverse pass computes time t, the step reads the states of the forward run at times near t:
+"""This module handles problems whose updates read the states of another run, the forward run. Only an adjoint run has a
+problem whose updates read the states of another run. A pass of the adjoint run goes back through the steps of the
+forward run, and is called a reverse pass. If a step of a reverse pass computes time t, the step reads the states of the
+forward run at times near t:
 
     forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
     rings            u, state 3    u, state 2   u, state 1    u, state 0    `state` counts from the newest state
 
 If the history has only every k-th state, only every k-th step of the reverse pass reads a state. A step that reads a
-state adds terms to the sums of a gradient. The updates of all other steps leave these sums out
-(`Problem.plain_updates`). The number of steps of a pass is a multiple of k. So the steps that read a state are at the
-same places in each pass.
+state adds terms to the sums of a gradient. The updates of all other steps leave the sums of a gradient out
+(`Problem.plain_updates`). The number of steps of a reverse pass is a multiple of k. So the steps that read a state are
+at the same places in each pass.
 
 Different steps read different states, so each step of a pass has its own updates. The function `listed` lists the
 updates of all steps of a pass. Each state becomes a separate field, which only a few levels use. So the ring of a state
-holds only a few planes. These planes are read later than the planes of other fields (`FieldPlan.ahead`).
+holds only a few planes. The planes of a state are read later than the planes of other fields (`FieldPlan.ahead`).
 
 A history that has every state takes much space on the disk. With recomputation, the history has only every k-th state.
 The first levels of a pass recompute the states between two kept states. These levels are called the lead. Then the pass
@@ -25,9 +26,9 @@ goes back through k steps:
     adjoint       adjoint t - k ◄── ... ◄── step 2 ◄── step 1 ◄── adjoint t    the levels that follow
 
 The levels of the lead and of the adjoint belong to one wavefront, so every plane is read once and written once. The
-values that the lead computes stay in memory. For each value that the adjoint reads, there is a separate field. This
-field has one copy in memory, and only one level writes this copy. Late steps of the adjoint run read values of early
-steps of the forward run, so the rings of these values are long:
+values that the lead computes stay in memory. For each value that the adjoint reads, there is a separate field. Each of
+these fields has one copy in memory, and only one level writes this copy. Late steps of the adjoint run read values of
+early steps of the forward run, so the rings of these values are long:
 
     level
      2k  |              adjoint: the last step reads the state t - k + 1 ...
@@ -38,16 +39,16 @@ steps of the forward run, so the rings of these values are long:
       1  |  lead: the state t - k + 1, which is kept for 2 k levels
 
 The recomputed values have the same bits as in the forward run, because the same kernels compute these values from the
-same input. If the memory has room for P planes, k can be sqrt(P / r). The disk then holds 1 / k words for each cell and
-step.
+same input. If the memory has room for P planes and the radius is r, the interval k can be sqrt(P / r). The disk then
+holds 1 / k words for each cell and step.
 
 If no adjoint step reads a value, the value is needed only until the lead replaces it. As in the forward run, two rings
-are enough for all such values of a field. One ring has the results of updates with even numbers, and the other ring has
-the results of updates with odd numbers. For example, some adjoints read only sums of values of u (language/hoist.py).
-Then all values of u share two rings, and only the sums have long rings.
+are enough for all values of a field that no adjoint step reads. One ring has the results of updates with even numbers,
+and the other ring has the results of updates with odd numbers. For example, some adjoints read only sums of values of u
+(language/hoist.py). For such adjoints, all values of u share two rings, and only the sums have long rings.
 
-If the disk has no room for every k-th state, the forward run keeps fewer states. In this case, the adjoint run repeats
-parts of the forward run (`first_states`, `sweep`).
+If the disk has no room for every k-th state, the forward run keeps fewer states. If the forward run keeps fewer states,
+the adjoint run repeats parts of the forward run (`first_states`, `sweep`).
 """
 
 from __future__ import annotations
@@ -156,14 +157,14 @@ class Values:
         return self._statics[self.names[value[0]]] if found is None else found
 
     def number_read(self, field: int, step: int) -> int:
-        """Return the number of a field in the listed problem. In step `step`, this field holds the values of field
-        number `field` of the original problem."""
+        """Return the number of the field in the listed problem that holds, in step `step`, the values of field number
+        `field` of the original problem."""
         return self.number(self.read(field, step)) if self.problem.fields[field].history else field
 
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
         """Return the value of a field before a stage of a forward step. If `age` is -1, return the value after the
-        stage. If no stage reads the field, the older value of the field is not kept. In this case, return the older
-        value of the companion. The companion is an updated field that the stage reads.
+        stage. If no stage reads the field, the older value of the field is not kept. If the older value of the field is
+        not kept, return the older value of the companion. The companion is an updated field that the stage reads.
         """
         assert self.forward is not None
         if age >= 0:
@@ -184,7 +185,7 @@ class Values:
 def steps_of_pass(problem: Problem, steps: int) -> int:
     """Return the number of steps of a pass that reads a history. The number of steps is at least `steps`, and a
     multiple of the interval of the history. A pass that computes states again goes back from one state of the history
-    to the next. Raises InputError if such a pass has more than MAX_LEVELS levels."""
+    to the next. Raises InputError if a pass that computes states again has more than MAX_LEVELS levels."""
     if problem.forward is None:
         return round_up(max(1, steps), problem.every)
     steps, stages = min(problem.every, problem.steps), problem.forward.stages + problem.stages
@@ -286,12 +287,12 @@ def fields_read(problem: Problem, levels: int) -> set[int]:
 
 
 # --- the states that the disk keeps ----------------------------------------------------------------------------------
-# The functions below compute schedules for adjoint runs. The histories of these runs lack some of the necessary states,
-# because the disk is too small. A history with recomputation needs a state at the beginning of each segment of k steps.
-# If the disk has room for only `slots` states, the forward run keeps only some of the necessary states. The adjoint run
-# goes back over one segment after another. If the state of the next segment is missing, a part of the forward run is
-# repeated, from the newest state before this segment. This repetition is called a sweep. The sweep stores other states
-# in the slots that have become free:
+# The functions below compute schedules for adjoint runs whose histories lack some of the necessary states, because the
+# disk is too small. A history with recomputation needs a state at the beginning of each segment of k steps. If the disk
+# has room for only `slots` states, the forward run keeps only some of the necessary states. The adjoint run goes back
+# over one segment after another. If the state of the next segment is missing, a part of the forward run is repeated,
+# from the newest state before this segment. This repetition is called a sweep. The sweep stores other states in the
+# slots that have become free:
 #
 #     segments        0    1    2    3    4    5         4 slots: the states 0, 3, 4 and 5 are kept
 #     forward run     K──────────────►K───►K───►K───►    K: the state is kept
@@ -302,14 +303,16 @@ def fields_read(problem: Problem, levels: int) -> set[int]:
 #     adjoint run               ◄────                    back over 2, 1 and 0
 #                     ◄────◄────
 #
-# The schedules repeat the smallest possible number of segments. These schedules are the schedules of Revolve: A.
-# Griewank and A. Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19. G. Aupy
-# and J. Herrmann use the same rule for a disk whose transfers cost nothing (Optimization Methods and Software 32
-# (2017), p. 594). In Revolve, the state of the current segment is in memory and needs no slot. In Outcrop, this state
-# is on the disk. So `slots` slots of a schedule correspond to `slots - 1` slots of Revolve.
+# The schedules repeat the smallest possible number of segments. The schedules of `sweep` are the schedules of Revolve:
+# A. Griewank and A. Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19. G.
+# Aupy and J. Herrmann use the same rule for a disk whose transfers cost nothing (Optimization Methods and Software 32
+# (2017), p. 594). In Revolve, the state of the current segment is in memory and needs no slot. In Outcrop, the state of
+# the current segment is on the disk, and needs a slot. So `slots` slots of a schedule correspond to `slots - 1` slots
+# of Revolve.
 #
 # A sweep depends only on the states that are kept, on the next segment and on the number of slots. So an adjoint run
-# does not store its position in the schedule. After an interruption, the states on the disk determine this position.
+# does not store its position in the schedule. After an interruption, the states on the disk determine the position in
+# the schedule.
 
 
 def first_states(segments: int, slots: int) -> tuple[int, ...]:
@@ -319,15 +322,15 @@ def first_states(segments: int, slots: int) -> tuple[int, ...]:
 
 
 def usable(states: list[int], slots: int) -> int:
-    """Return the number of existing states that remain when a sweep begins. If a slot is free, all states remain.
-    Otherwise, only the oldest states remain, so that the sweep has free slots. All slots can be in use if the forward
-    run has continued beyond the steps for which its states were chosen."""
+    """Return the number of existing states that remain when a sweep begins. If a slot is free, all states remain. If no
+    slot is free, only the oldest states remain, so that the sweep has free slots. All slots can be in use if the
+    forward run has continued beyond the steps for which its states were chosen."""
     return min(len(states), slots - 1)
 
 
 def sweep(states: list[int], number: int, slots: int) -> tuple[int, ...]:
     """A sweep goes from the newest of `states` to the state `number`. Return the states that the sweep keeps. The last
-    of these states is `number`. `states` contains all states that exist. At least one slot must be free."""
+    kept state is the state `number`. `states` contains all states that exist. At least one slot must be free."""
     begin = states[-1]
     return tuple(begin + one for one in _places(number + 1 - begin, slots + 1 - len(states)))
 
@@ -346,14 +349,14 @@ def repeated_segments(kept: Iterable[int], segments: int, slots: int) -> int:
 
 
 def _places(segments: int, slots: int) -> Iterator[int]:
-    """Yield the states that a sweep over `segments` segments keeps, without its first state. The first state also uses
-    one of the slots. The last state is the state of the last segment.
+    """Yield the states that a sweep over `segments` segments keeps, without its first state. The first state of the
+    sweep also uses one of the slots. The last yielded state is the state of the last segment.
 
     Let G(n, s) be the smallest number of segments that sweeps repeat to go back over n segments with s + 1 slots. The
     first yielded state m divides the segments: G(n, s) = m + G(n - m, s - 1) + G(m, s). Let t be the smallest number
-    for which the binomial coefficient C(s + t, s) is at least n. Then G(., s) has the slope t at n. So m is best if
-    G(., s) has the slope t - 1 at m, and G(., s - 1) has the slope t at n - m. The function uses the largest m with
-    this property.
+    for which the binomial coefficient C(s + t, s) is at least n. With this t, the function G(., s) has the slope t at
+    n. So m is best if G(., s) has the slope t - 1 at m, and G(., s - 1) has the slope t at n - m. The function
+    `_places` uses the largest m that is best.
     """
     assert segments == 1 or slots >= 2
     first, left, s = 0, segments, slots - 1

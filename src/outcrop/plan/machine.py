@@ -3,10 +3,10 @@ sizes of caches. The figures are measured on this machine, or declared for anoth
 
 The model of a declared machine has two limits. If the data of updates are in the caches, the declared rate limits the
 updates. If the data are not in the caches, the bandwidth of the memory also limits the updates. For each cell, a plain
-sweep moves three words between memory and caches. The sweep reads the old value, fetches the cache line of the new
-value, and writes the new value. A diamond of half height D moves these three words once for D levels. A band is a tile
-with all rows (`Sizes.chunk`). A band of half height D moves the three words once for 2 D levels. The update rate of
-diamonds is:
+sweep moves three words between memory and caches. A plain sweep reads the old value, fetches the cache line of the new
+value, and writes the new value. A diamond of half height D moves three words for each cell once for D levels. A band is
+a tile with all rows (`Sizes.chunk`). A band of half height D moves three words for each cell once for 2 D levels. The
+update rate of diamonds is:
 
     rate(D) = min(declared rate, memory bandwidth / (3 e / D)), e bytes per cell, D = 1 for plain sweeps
 """
@@ -34,8 +34,8 @@ class ComparesSizes(Protocol):
 
 
 def compare(rate: UpdateRate, several: Iterable[Sizes]) -> None:
-    """Prepare a comparison of the rates of several sizes. If the rates are measured, this function measures all of them
-    together."""
+    """Prepare a comparison of the rates of several sizes. If the rates are measured, this function measures the rates
+    of all sizes together."""
     if isinstance(rate, ComparesSizes):
         rate.compare(several)
 
@@ -51,10 +51,10 @@ NARROW_BLOCK_COST = 0.3
 @dataclass(frozen=True)
 class StorageRates:
     """The bandwidths of the storage in bytes per second. The mixed bandwidth is the sum of the bandwidths of reads and
-    writes that take place at the same time. The number of reads in progress is then equal to the number of writes. A
-    flush takes `seconds_flush`. The first write to a part of a new file can be slower than later writes. The reason is
-    that the file system must record that this part is in use. `first_write_bytes_per_second` is the rate of first
-    writes, or None if this rate is unknown."""
+    writes that take place at the same time. For the mixed bandwidth, the number of reads in progress is equal to the
+    number of writes in progress. A flush takes `seconds_flush`. The first write to a part of a new file can be slower
+    than later writes, because the file system must record that this part is in use. `first_write_bytes_per_second` is
+    the rate of first writes, or None if this rate is unknown."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -86,9 +86,9 @@ class StorageRates:
 
 @dataclass(frozen=True)
 class NetworkRates:
-    """The network between ranks. A rank sends at most `bytes_per_second` to all its neighbours together. At the same
-    time, the rank can receive at the same rate. `seconds_latency` is the time from the send of a short message to its
-    arrival."""
+    """The network between ranks. A rank sends at most `bytes_per_second` to all its neighbours together. While a rank
+    sends data, the rank can also receive data at the same rate. `seconds_latency` is the time from the send of a short
+    message to its arrival."""
 
     bytes_per_second: float
     seconds_latency: float
@@ -115,11 +115,11 @@ class Machine:
 
 
 def edge_factor(problem: Problem, sizes: Sizes, diamond: int | None = None) -> float:
-    """Return the factor by which updates are slower with these sizes, because of the edges of slabs and blocks. If
-    `diamond` is given, this value replaces the diamond of `sizes`.
+    """Return the factor by which the edges of slabs and blocks make updates with the sizes `sizes` slower. If `diamond`
+    is given, the value of `diamond` replaces the diamond of `sizes`.
 
-    Let r be the radius of the stencil, and D the diamond. A tile of 2 D levels touches 2 r D planes outside its slab.
-    Each edge of a block cuts tiles with approximately 2 r D rows.
+    Let r be the radius of the stencil, and let D be the half height of the tiles. A tile of 2 D levels touches 2 r D
+    planes outside its slab. Each edge of a block cuts tiles with approximately 2 r D rows.
     """
     tile = 2 * problem.skew_z * min(sizes.diamond if diamond is None else diamond, sizes.levels)
     rows = sizes.block_y or problem.shape[1]

@@ -6,8 +6,8 @@ The window has rings of slots for the copies of all fields (core/outcrop/exec/wi
 that holds snapshots until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one value for
 each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum memory for the staging and for
 the values of sources and receivers. The values of sources and receivers may also use up to 1/SHARE of the memory above
-the smallest budget. With more memory for these values, a pass can have more steps. The tuner divides the remaining
-memory between the window and the staging (staging.py).
+the smallest budget. With more memory for the values of sources and receivers, a pass can have more steps. The tuner
+divides the remaining memory between the window and the staging (staging.py).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Ring:
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
     fields. For each kind, `ring_planes` contains the number of slots of a ring, and `copies` contains the number of
-    rings. These two tuples do not count the `resident` rings of static fields and the rings of values of a forward run.
-    For each ring of values of a forward run, `history_planes` contains the number of slots."""
+    rings. `ring_planes` and `copies` do not count the `resident` rings of static fields and the rings of values of a
+    forward run. For each ring of values of a forward run, `history_planes` contains the number of slots."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -57,7 +57,7 @@ class Window:
 
     @property
     def bytes(self) -> int:
-        """The size of the window in bytes. The core allocates exactly this number of bytes."""
+        """The exact number of bytes that the core allocates for the window."""
         (first, second, static), (firsts, seconds, statics) = self.ring_planes, self.copies
         slots = first * firsts + second * seconds + static * statics + sum(self.history_planes)
         others = sum([ring.planes * ring.slot_bytes for ring in self.resident])
@@ -116,8 +116,8 @@ def planes_sent_at_once(problem: Problem, levels: int, slab: int) -> int:
 
 
 def max_ring_planes(problem: Problem, levels: int, slab: int) -> int:
-    """Return the number of slots that a ring needs to hold all planes of a pass at the same time. These are the planes
-    of the grid, the planes of neighbours, and one group of planes that the rank sends."""
+    """Return the number of slots that a ring needs to hold all planes of a pass at the same time. The planes of a pass
+    are the planes of the grid, the planes of neighbours, and one group of planes that the rank sends."""
     if not problem.is_part_z:
         return problem.planes
     depth = problem.radius_z * levels
@@ -135,7 +135,7 @@ def whole_slot_bytes(problem: Problem) -> int:
 
 
 def slot_bytes(problem: Problem, frame: Rectangle) -> int:
-    """Return the bytes of a slot that holds the cells `frame` of a plane and the tail of its record."""
+    """Return the bytes of a slot that holds the cells `frame` of a plane and the tail of the plane's record."""
     return _slot_bytes_for(frame.cells * problem.item_bytes + problem.tail_bytes)
 
 
@@ -185,7 +185,7 @@ class Staging:
 
     @property
     def bytes(self) -> int:
-        """The size of the staging in bytes. The core allocates exactly this number of bytes."""
+        """The exact number of bytes that the core allocates for the staging."""
         return self.slots * self.slot_bytes
 
 
@@ -194,8 +194,8 @@ MIN_STAGING = Staging(MIN_SLOTS, PAGE_BYTES)
 
 @dataclass(frozen=True)
 class AcquisitionMemory:
-    """The memory that a plan reserves for sources, receivers and snapshots. This memory is large enough for passes with
-    up to `max_steps` steps."""
+    """The memory that a plan reserves for sources, receivers and snapshots. The reserved memory is large enough for
+    passes with up to `max_steps` steps."""
 
     staging: Staging = Staging()
     point_bytes: int = 0

@@ -5,10 +5,10 @@ has several possible places. Some places do not have room for all things.
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
     demand: result ── choice: dram    ...
 
-Transfers and computation take place at the same time, but one transfer follows another, because the same cores perform
-all transfers. So the time of a step is the longer of two times: the time of the computation, and the time of all
-transfers together. The best placement has the following properties. The first property is the most important, and the
-last is the least important:
+Transfers take place during the computation. One transfer follows another, because the same cores perform all transfers.
+So the time of a step is the longer of two times: the time of the computation, and the time of all transfers together.
+The best placement has the following properties. The first property is the most important, and the last is the least
+important:
 
 1. The shortest step.
 2. The shortest time for transfers of updated things. So updated things are in the fastest place that has room, even if
@@ -22,15 +22,16 @@ this case, `is_best` is false.
 
 No stage updates the static fields of a run. These fields have two possible places:
 
-    `memory`   Only the first pass reads the static fields. After that, the static fields stay in memory, so less
-               memory is left for other fields.
+    `memory`   Only the first pass reads the static fields. After the first pass, the static fields stay in memory, so
+               less memory is left for other fields.
     `disk`     The window holds only the planes of static fields that the current updates need. Each pass reads all
                planes again.
 
-All static fields are in the same place, because they all need the same amount of memory and are read equally often.
-This place determines how much memory remains for slabs and levels. The remaining memory affects the cost of the run. So
-the tuner predicts the cost of whole plans for each of the two places, and the function `taken` chooses one of these
-plans. The places of static fields are shown in a table of the same form as the places of arrays.
+All static fields are in the same place, because they all need the same amount of memory and are read equally often. The
+place of the static fields determines how much memory remains for slabs and levels. The remaining memory affects the
+cost of the run. So the tuner predicts the cost of whole plans for both places of the static fields, and the function
+`taken` chooses one of these plans. The places of static fields are shown in a table of the same form as the places of
+arrays.
 """
 
 from __future__ import annotations
@@ -270,7 +271,7 @@ def taken(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def place_of(sizes: Sizes) -> str:
-    """Return the place of static fields in a plan with these sizes."""
+    """Return the place of static fields in a plan with the sizes `sizes`."""
     return MEMORY if sizes.keeps_statics else DISK
 
 

@@ -25,12 +25,13 @@ class Sizes:
     `block_y`              The number of rows of a block. 0 means that y is not divided.
     `block_x`, `block_z`   The number of cells of a block along x and z. Only published schemes divide these axes.
     `keeps_statics`        True if all static fields stay in memory.
-    `chunk`                The number of planes of zeta in a tile that has all rows. Grids with few
-                           rows use these tiles. 0 means that tiles divide y.
+    `chunk`                The number of planes of zeta in a tile that has all rows. Grids with few rows use tiles with
+                           all rows. 0 means that tiles divide y.
     `rows_at_once`         The number of rows that the inner loop of a kernel updates together: 1, 2 or 4.
     `prefetch`             True if a kernel prefetches rows that the next planes of its tile need.
-    `columns`              The number of cells of a range of columns. A range has a multiple of 64 bytes. All tiles of a
-                           slab are updated in one range before the next range begins. 0 means whole rows.
+    `columns`              The number of cells of a range of columns. The length of a range is a multiple of 64 bytes.
+                           All tiles of a slab are updated in one range before the next range begins. 0 means whole
+                           rows.
     """
 
     levels: int
@@ -69,9 +70,9 @@ class Pass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted cost of a plan. `seconds` is wall-clock time. Each other time is the time that one kind of work
-    would take alone. `seconds_transfer` is the time of all reads and writes, if they take place at the same time.
-    `seconds_checksum` is for the checksums of all transferred values. The cores compute these checksums, so the time of
+    """The predicted cost of a plan. `seconds` is wall-clock time. Each of the other times is the time that one kind of
+    work would take alone. `seconds_transfer` is the time of all reads and writes, if they take place at the same time.
+    `seconds_checksum` is for the checksums of all transferred values. The cores compute the checksums, so the time of
     the cores is `seconds_update` + `seconds_checksum`, and a little more. `bytes_sent` and `bytes_received` count the
     rows that a rank sends to its neighbours and receives from them."""
 
@@ -123,8 +124,8 @@ class Plan(Described):
 
     @property
     def acquisition_bytes(self) -> int:
-        """The bytes of two kinds of memory: for snapshots that wait to be written, and for the values of sources and
-        receivers."""
+        """The bytes of the memory for snapshots that wait to be written, and for the values of sources and receivers.
+        """
         return self.acquisition.bytes(self.problem.steps_of(max((one.levels for one in self.passes), default=0)))
 
     @property
@@ -191,8 +192,8 @@ class Volume:
 
     `exposed_bytes` are the bytes that are transferred before the first update of a block or after its last update.
     `slabs` is the number of Update actions. `requests` is the number of transfers. One transfer moves a plane or a part
-    of a plane. `bytes_sent` is the number of bytes that a rank sends to its neighbours. The rank receives the same
-    number of bytes.
+    of a plane. `bytes_sent` is the number of bytes that a rank sends to its neighbours. The rank also receives
+    `bytes_sent` bytes from its neighbours.
     """
 
     bytes_read: float
@@ -208,12 +209,12 @@ class Volume:
 class Scheme:
     """A method that divides space and time into blocks, slabs and levels.
 
-    `window`            A function of (problem, levels, sizes). It returns the memory that `make_pass` needs.
-    `make_pass`         A function of (problem, levels, sizes). It generates the actions of one pass.
-    `candidates`        A function of (problem, budget_bytes, given=FREE). It lists the sizes whose cost is worth
-                        predicting. These sizes have no cache tiling yet.
-    `smallest`          A function of (problem, given=FREE). It returns the smallest window of any pass.
-    `volume`            A function of (problem, sizes). It estimates the work of a pass.
+    `window`            A function of (problem, levels, sizes). `window` returns the memory that `make_pass` needs.
+    `make_pass`         A function of (problem, levels, sizes). `make_pass` generates the actions of one pass.
+    `candidates`        A function of (problem, budget_bytes, given=FREE). `candidates` lists the sizes whose cost is
+                        worth predicting. The listed sizes have no cache tiling yet.
+    `smallest`          A function of (problem, given=FREE). `smallest` returns the smallest window of any pass.
+    `volume`            A function of (problem, sizes). `volume` estimates the work of a pass.
     `sizes`             The names of the sizes that users may give.
     `in_place`          True if the scheme also works when source and target are the same array.
     `checks_all`        True if all bytes that are read from disk have a checksum. `auto` uses only these schemes.
@@ -225,9 +226,10 @@ class Scheme:
                         whole grid.
     `reads_histories`   True if passes can read the states of a forward run.
     `has_halos`         True if passes can use rows of neighbours, for grids that are divided among ranks.
-    `shared_levels`     A function of the problem of a rank. It returns the maximum number of levels of a pass. Only
-                        schemes in which ranks share the updates at their cuts have this function. These schemes work
-                        only for grids that are divided among ranks. For other schemes, the value is None.
+    `shared_levels`     A function of the problem of a rank. `shared_levels` returns the maximum number of levels of a
+                        pass. Only schemes in which ranks share the updates at their cuts have the function
+                        `shared_levels`. Such schemes work only for grids that are divided among ranks. For other
+                        schemes, `shared_levels` is None.
     """
 
     name: str
@@ -249,8 +251,8 @@ class Scheme:
     shared_levels: Callable[[Problem], int] | None = None
 
     def max_levels(self, problem: Problem) -> int:
-        """Return the maximum number of levels of a pass. This number is limited only if the grid is divided among
-        ranks."""
+        """Return the maximum number of levels of a pass. The number of levels is limited only if the grid is divided
+        among ranks."""
         return problem.max_levels if self.shared_levels is None else self.shared_levels(problem)
 
     def refusal(self, problem: Problem) -> str | None:

@@ -25,8 +25,8 @@ from outcrop.units import counted, format_bytes, format_bytes_up
 
 @dataclass(frozen=True)
 class Planned(Described):
-    """The result of planning, for this machine or for another machine: a plan that stays within `budget_bytes` and has
-    the sizes `given`.
+    """The result of planning: a plan that stays within `budget_bytes` and has the sizes `given`. The plan is for this
+    machine or for another machine.
 
     `considered` contains the candidate of the plan itself and the best of the other candidates. `updates_origin` says
     where the update rate comes from: "measured", "cached" (an earlier run has measured the rate), "assumed", or a text
@@ -117,9 +117,9 @@ def best_steps(
     given: GivenSizes,
     cells_per_second: float,
 ) -> int:
-    """Return the number of steps of a pass for a problem that reads a history. The number must be known before the plan
-    is made, because each step of a pass reads another state and therefore has other updates. The function compares
-    costs that formulas predict."""
+    """Return the number of steps of a pass for a problem that reads a history. The number of steps must be known before
+    the plan is made, because each step of a pass reads another state and therefore has its own updates. The function
+    compares costs that formulas predict."""
 
     def seconds(steps: int) -> float:
         one = listed(problem, steps)
@@ -139,7 +139,8 @@ def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list
     """Return a list with the scheme `scheme`, restricted to the sizes `given`. For "auto", return all schemes that can
     run the problem and that check all data from disk.
 
-    Raises InputError for an unknown name, and for a scheme that cannot run the problem or does not have these sizes.
+    Raises InputError for an unknown name, and for a scheme that cannot run the problem or does not have the sizes
+    `given`.
     """
     if scheme == "auto":
         every = [one for one in EVERY_SCHEME.values() if one.checks_all and one.refusal(problem) is None]
@@ -202,6 +203,6 @@ def _min_steps(problem: Problem, given: GivenSizes) -> int:
 
 
 def largest_useful_bytes(problem: Problem) -> int:
-    """Return the bytes of the largest window that any plan uses. This window holds the whole grid, with all copies of
-    all fields."""
+    """Return the bytes of the largest window that any plan uses. The largest window holds the whole grid, with all
+    copies of all fields."""
     return whole_window(problem).bytes

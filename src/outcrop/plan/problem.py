@@ -2,8 +2,8 @@
 reads.
 
 Planes are numbered in the order in which the window reaches them (core/outcrop/exec/problem.hpp). If the streaming axis
-is periodic, the first plane and the last plane of the grid are neighbours. The window then reaches planes from both
-ends of the axis alternately. So the numbers of neighbouring planes are close to each other.
+is periodic, the first plane and the last plane of the grid are neighbours. On a periodic axis, the window reaches
+planes from both ends of the axis alternately. So the numbers of neighbouring planes are close to each other.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ DIRECT_BYTES = 4096
 
 
 def chunk_rows(rows: Sequence[int]) -> int:
-    """Return the number of rows of a chunk, if each part can be one chunk of a Zarr array. If this is not possible,
-    return 0. `rows` has the numbers of rows of all parts. All chunks of an array have the same number of rows. Only the
-    last chunk can have rows beyond the end of the array. So only the last part can have fewer rows than the other
+    """Return the number of rows of a chunk, if each part can be one chunk of a Zarr array. Return 0 if a part cannot be
+    one chunk. `rows` has the numbers of rows of all parts. All chunks of an array have the same number of rows. Only
+    the last chunk can have rows beyond the end of the array. So only the last part can have fewer rows than the other
     parts."""
     first, last = rows[0], rows[-1]
     return first if last <= first and all(one == first for one in rows[:-1]) else 0
@@ -45,17 +45,17 @@ def divides(place: int, groups: Groups) -> bool:
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """Those properties of a field that affect a plan.
+    """The properties of a field that affect a plan.
 
     `is_static`: no stage updates the field. `is_double`: the field has two copies in memory, which are written
     alternately. `has_previous`: the previous value of the field is part of the state. `flips`: after each step, the
     other copy holds the newest value. `name`: the user's name for the field.
 
     `history`: the name of the field in the forward run, or "" if the values do not come from a forward run
-    (history.py). The values of such a field belong to one state of the history. `state`: the number of steps from this
-    state to the newest state that a pass reads. `later`: the number of updates of the field `history` from this state
-    to the values; -1 means the previous values of this state. `behind`, `ahead`: an update of the slab
-    zeta0 <= zeta < zeta1 needs the planes from zeta0 - `behind` to zeta1 + `ahead` of this state.
+    (history.py). If `history` is not "", the values of the field belong to one state of the history. `state`: the
+    number of steps from this state to the newest state that a pass reads. `later`: the number of updates of the field
+    `history` from this state to the values; -1 means the previous values of this state. `behind`, `ahead`: an update of
+    the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 - `behind` to zeta1 + `ahead` of this state.
 
     `follows`: the number of the field from which the rim is copied, if levels of the pass compute the values of this
     field again. For all other fields, `follows` is -1. A recomputed field has no array on disk.
@@ -151,8 +151,8 @@ class AcquisitionDemand:
     of steps before the first pass of the plan.
 
     `ends` lists the intervals of all snapshots of a grid that is divided among ranks. If ranks share the updates at
-    their cuts, a rank has the values of all its rows only at the end of a pass. In this case, a pass must end at each
-    step with a snapshot. `groups_z` and `groups_y` are the groups of cells that a cut must not divide."""
+    their cuts, a rank has the values of all its rows only at the end of a pass. If ranks share updates, a pass must end
+    at each step with a snapshot. `groups_z` and `groups_y` are the groups of cells that a cut must not divide."""
 
     snapshots: tuple[SnapshotDemand, ...] = ()
     point_bytes: int = 0
@@ -177,7 +177,7 @@ class Problem:
 
     `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. The distance between
     rows is `pitch_bytes`. On disk, a plane has `plane_bytes` bytes. If the part of a rank is shorter than a chunk
-    (ranks.py), this number includes the zeros after the rows. A record has `record_bytes` bytes: a plane with its
+    (ranks.py), `plane_bytes` includes the zeros after the rows. A record has `record_bytes` bytes: a plane with its
     checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
     "periodic". The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If the
     user's grid has one axis, z and y have one cell each.
@@ -189,10 +189,10 @@ class Problem:
     and -1 if the first block has the highest rows.
 
     `acquisition` describes the memory and transfers of sources, receivers and snapshots. The window does not include
-    this memory. `updates` lists the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have
-    the same stages. If the problem has history fields, `updates` lists all steps of the longest pass, because different
-    steps read different states. The history can have only every `every`-th state. Then step j of a pass reads the
-    history if (j - `phase`) is a multiple of `every`. All other steps have the updates `plain_updates`.
+    the memory of the acquisition. `updates` lists the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and
+    all steps have the same stages. If the problem has history fields, `updates` lists all steps of the longest pass,
+    because different steps read different states. The history can have only every `every`-th state. Step j of a pass
+    reads the history only if (j - `phase`) is a multiple of `every`. Other steps have the updates `plain_updates`.
 
     If passes compute steps of a forward run again, `forward` is the problem of the forward run, with the updates of one
     step. Each pass then has `every` steps, and its first `lead` levels belong to steps of the forward run. A step of
@@ -246,7 +246,7 @@ class Problem:
     @cached_property
     def lead_planes(self) -> int:
         """The number of planes by which the first level that uses the state is behind level 1. The first `lead` levels
-        of a pass belong to a forward run and do not use the state. If `lead` is 0, this number is 0."""
+        of a pass belong to a forward run and do not use the state. If `lead` is 0, `lead_planes` is 0."""
         return self.skew_z * self.lead
 
     @cached_property
@@ -260,7 +260,7 @@ class Problem:
 
     @cached_property
     def periodic(self) -> tuple[bool, bool, bool]:
-        """A tuple of three values, for z, y and x. A value is true if the grid is periodic along this axis."""
+        """Three flags for the axes z, y and x. A flag is true if the grid is periodic along its axis."""
         z, y, x = (sides[0] == "periodic" for sides in self.sides)
         return z, y, x
 
@@ -297,15 +297,15 @@ class Problem:
 
     @cached_property
     def neighbours(self) -> tuple[bool, bool]:
-        """A tuple of two values, for the lower and the upper side of the grid along y. A value is true if another rank
-        has the rows beyond this side."""
+        """Two flags. The first flag is true if another rank has the rows below the lower side of the grid along y. The
+        second flag is true if another rank has the rows above the upper side."""
         low, high = (side == "neighbour" for side in self.sides[1])
         return low, high
 
     @cached_property
     def neighbours_z(self) -> tuple[bool, bool]:
-        """A tuple of two values, for the planes below and above the grid. A value is true if another rank has these
-        planes."""
+        """Two flags. The first flag is true if another rank has the planes below the grid. The second flag is true if
+        another rank has the planes above the grid."""
         low, high = (side == "neighbour" for side in self.sides[0])
         return low, high
 
@@ -385,7 +385,7 @@ class Problem:
     @cached_property
     def first_row(self) -> int:
         """The number of the first row that steps update. If a neighbouring rank has the rows below row 0, the number is
-        -FAR. In this case, only the region of an update limits the updated rows."""
+        -FAR, and only the region of an update limits the updated rows."""
         return min(self.rim_y[0], self.shape[1])
 
     @cached_property
@@ -426,8 +426,8 @@ class Problem:
 
     @cached_property
     def computed(self) -> tuple[int, ...]:
-        """The numbers of the fields with values of a forward run that levels of a pass compute. These are the
-        recomputed fields, and the fields whose first values are read from the history."""
+        """The numbers of the fields with values of a forward run that levels of a pass compute. The numbers belong to
+        the recomputed fields, and to the fields whose first values are read from the history."""
         return tuple(number for number, one in enumerate(self.fields) if one.history and not one.is_static)
 
     @cached_property
@@ -472,7 +472,7 @@ class Problem:
         return self.plain and self.state_arrays == 1
 
     def boundary_along(self, names: Sequence[str]) -> str:
-        """Return a text that names the boundaries along the axes of the user's grid, with the names `names`."""
+        """Return a text with the boundaries along the axes of the user's grid. The axes have the names `names`."""
         own = [self.sides[place] for place in PLACES[self.ndim]]
         words = {side for sides in own for side in sides}
         if len(words) == 1:
@@ -504,7 +504,7 @@ class Problem:
 
     @cached_property
     def tail_bytes(self) -> int:
-        """The number of bytes of a record after the plane. These bytes hold the checksum, the seal and zeros."""
+        """A record has `tail_bytes` bytes after the plane: the checksum, the seal and zeros."""
         return self.record_bytes - self.plane_bytes
 
     @cached_property
@@ -519,8 +519,8 @@ class Problem:
     @cached_property
     def row_group(self) -> int:
         """The number of rows in a group. The length of a group in bytes is a multiple of DIRECT_BYTES, so direct I/O
-        can begin and end between groups. If a group would be too large for the grid, the number is 1. In this case,
-        transfers of a part of a plane use the page cache."""
+        can begin and end between groups. If a group would be too large for the grid, a group has one row. If a group
+        has one row, transfers of a part of a plane use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
 

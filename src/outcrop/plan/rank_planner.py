@@ -2,19 +2,20 @@
 same order. So all ranks have the same scheme, the same number of steps in a pass, and the same slabs. The machines,
 memories and update rates of the ranks can differ.
 
-The ranks choose together in three steps. Each arrow is a call of `Gather`, after which every rank has the values of all
-ranks.
+The ranks choose together in three steps. Each arrow is a call of `Gather`. After this call, every rank has the values
+of all ranks.
 
     each rank proposes the sizes that are best for itself      ──► the proposals of all ranks, the slowest rank first
     each rank finds the thickest slab that fits its memory     ──► for each proposal, the thinnest of these slabs
     each rank predicts its time for each proposal              ──► for each proposal, the time of the slowest rank
 
 The ranks choose the proposal for which the slowest rank needs the least time. If the cut can still be moved, each
-proposal has its own cut. This cut gives all ranks equal work (`balanced_cut`).
+proposal has its own cut. The cut of a proposal gives all ranks equal work (`balanced_cut`).
 
 In a run of several ranks, each rank uses its own measured figures (run/joint_plan.py). `outcrop plan --ranks` makes the
 same choice in one process (`choose_ranks`). `choose_ranks` assumes that the machines of all ranks have equal figures.
-So this function plans only one rank of each kind: the first rank, the last rank, and one rank between these two.
+So `choose_ranks` plans only one rank of each kind: the first rank, the last rank, and one rank between the first and
+the last.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ class Shared:
     block_y: int
 
     def with_given(self, given: GivenSizes, part: Problem) -> GivenSizes:
-        """Return the sizes `given`, together with those sizes of this object that the scheme uses. `part` is the
-        problem of a rank."""
+        """Return the sizes `given`, together with the sizes of this object that the scheme uses. `part` is the problem
+        of a rank."""
         undivided = part.shape[1] if part.is_part and part.block_order else None
         sizes = {"bt": self.steps, "slab": self.slab, "by": self.block_y or given.by or undivided}
         known = find_scheme(self.scheme).sizes
@@ -134,7 +135,7 @@ def choose_together(
     mine = [_proposals(problem, cut, one, scheme, given, may_move, known) for one in members]
     every = sorted(gather(mine), key=lambda one: one[0][0], reverse=True)
     # The order is: first the best proposals of all ranks, then the second-best proposals of all ranks, and so on. In
-    # each of these groups, the proposal of the slowest rank comes first.
+    # each group of best, second-best, ... proposals, the proposal of the slowest rank comes first.
     ordered = [Shared(*one[place][1:]) for place in range(max(map(len, every))) for one in every if place < len(one)]
     proposals = list(dict.fromkeys(ordered))
     for some in (proposals[:PROPOSALS_TRIED], proposals[PROPOSALS_TRIED:]):
@@ -147,8 +148,8 @@ def _proposals(
     problem: Problem, cut: Cut, one: PlannedRank, scheme: str, given: GivenSizes, may_move: bool,
     known: dict[Hashable, list[list[Any]]],
 ) -> list[list[Any]]:  # fmt: skip
-    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], in ascending order. Raises
-    BudgetError if no scheme fits the memory of the rank."""
+    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], in ascending order of their
+    seconds. Raises BudgetError if no scheme fits the memory of the rank."""
     part, found, refused = one.part(problem, cut), list[list[Any]](), BudgetError("")
     require_budget(part, one.budget_bytes, scheme, given)
     for each in schemes_for(part, scheme, given):
@@ -184,9 +185,9 @@ def is_moved(problem: Problem, scheme: Scheme) -> bool:
 
 def _as_balanced(part: Problem) -> Problem:
     """Return the problem of a rank with neighbours at both sides and the same number of rows as `part`. After the cut
-    is moved, the first and the last rank have approximately the same number of updates as this rank. The number of
-    levels L is limited, because the lowest rank gives away r(L+1)/2 rows, where r is the radius. The lowest rank must
-    keep at least 2rL rows."""
+    is moved, the first and the last rank have approximately as many updates as the rank with the returned problem. The
+    number of levels L is limited, because the lowest rank gives away r(L+1)/2 rows, where r is the radius. The lowest
+    rank must keep at least 2rL rows."""
     least = 2 * part.radius_y * part.stages
     rows = max(least, (8 * part.max_halo - 4 * part.radius_y) // 10)
     return replace(part, sides=(part.sides[0], ("neighbour", "neighbour"), part.sides[2]), max_halo=rows)
@@ -243,8 +244,8 @@ class ChosenRanks:
 
     @property
     def halo(self) -> int:
-        """The number of rows that a pass needs from each neighbour. If ranks share updates, the pass needs these rows
-        only from the upper neighbour."""
+        """The number of rows that a pass needs from each neighbour. If ranks share updates, the pass needs rows only
+        from the upper neighbour."""
         problem, levels = self.plan.problem, self.plan.passes[0].levels
         if self.shares_updates:
             return Stairs(problem, levels).rim_rows[1]
@@ -276,8 +277,8 @@ class ChosenRanks:
     @property
     def twice(self) -> float:
         """The number of updates in rows and planes of neighbours, divided by the number of updates of the rank's own
-        cells. The updates in rows and planes of neighbours are made twice, because the neighbours also make them. If
-        ranks share updates, the number is 0."""
+        cells. The updates in rows and planes of neighbours are made twice, because the neighbours also update these
+        rows and planes. If ranks share updates, no update is made twice, and the number is 0."""
         if self.shares_updates:
             return 0.0
         own, every = 0, 0
@@ -300,7 +301,7 @@ def choose_ranks(
     given: GivenSizes = FREE,
     parts_z: int = 1,
 ) -> ChosenRanks:
-    """Choose the cut of a grid and the plans of `ranks` ranks with equal machines. This choice has the shortest
+    """Choose the cut of a grid and the plans of `ranks` ranks with equal machines. The chosen plans have the shortest
     predicted time. The planes are divided into `parts_z` parts. Each rank has `budget_bytes` of memory. `update_rate`
     returns the update rates for the problem of a rank.
 
@@ -339,7 +340,8 @@ def _seconds_single(
     problem: Problem, ranks: int, machine: Machine, budget_bytes: int, scheme: str, rate: UpdateRate, given: GivenSizes
 ) -> float | None:
     """Return the time of one rank for the whole grid, or None if the memory is too small. If there are many ranks, the
-    time comes from formulas. A plan of one rank for this large grid would have a very long list of actions."""
+    time comes from formulas. With many ranks, a plan of one rank for the whole grid would have a very long list of
+    actions."""
     if budget_bytes < smallest_budget_bytes(problem, scheme, given):
         return None
     if ranks <= MAX_RANKS_COMPARED:

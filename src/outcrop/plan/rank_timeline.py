@@ -46,7 +46,7 @@ DRAWN_SPANS = 20_000
 class Disturbance:
     """Random delays of updates.
 
-    The update of each slab takes the predicted time multiplied by 1 + `jitter` * n. Here n is a random number with the
+    The update of each slab takes the predicted time multiplied by 1 + `jitter` * n. The random number n has the
     standard normal distribution, limited to the range from -3 to 3. In addition, each slab of each rank can stall: with
     the probability 1 / SLABS_PER_STALL, the slab is delayed by `stall_seconds`. The same `seed` gives the same delays.
     """
@@ -168,9 +168,9 @@ def _slabs_of_last_block(work: PassWork) -> int:
 def _keyed(work: PassWork, max_slabs: int) -> Iterator[tuple[_Key, Event]]:
     """Yield the events with their keys. `max_slabs` is the largest number of slabs that a rank has in its last block.
 
-    If the grid is cut along z, the lowest ranks have fewer slabs. In their first slabs, they send planes to the
-    neighbours above. In their last slabs, they need planes from these neighbours. So the missing slabs are in the
-    middle."""
+    If the grid is cut along z, the lowest ranks have fewer slabs. During their first slabs, the lowest ranks send
+    planes to the neighbours above. During their last slabs, the lowest ranks need planes from the neighbours above. So
+    the slabs that the lowest ranks lack are in the middle of the pass."""
     slabs, counts = dict[int, int](), dict[tuple[int, int, int], int]()
     last, own = max((event.block for event in work.events), default=0), _slabs_of_last_block(work)
     for event in work.events:
@@ -358,7 +358,7 @@ class _Disk:
 
     def go_on(self, seconds: Numbers) -> None:
         """Transfer for the given seconds. Reads and writes share the disk until all reads or all writes are complete.
-        After that, the remaining transfers use the whole bandwidth."""
+        When all reads or all writes are complete, the remaining transfers use the whole bandwidth."""
         each = self._rates.mixed_bytes_per_second / 2
         both = np.minimum(seconds, np.minimum(self._read, self._written) / each)
         alone = seconds - both
@@ -376,7 +376,8 @@ class _Disk:
         return result
 
     def until_read(self, now: Numbers, left: Numbers) -> Numbers:
-        """Transfer until at most `left` bytes of reads remain. Return the times at which this point is reached."""
+        """Transfer until at most `left` bytes of reads remain, and return the times at which these transfers have
+        ended."""
         end = self.seconds_until_read(now, left)
         self.go_on(end - now)
         return end

@@ -1,13 +1,13 @@
 """Divide a grid among ranks along y and z, and plan for all ranks.
 
-Rank j has the rows eta[j] <= y < eta[j + 1] of the grid. These rows are the part of the rank. The numbers eta are the
-cut:
+Rank j has the rows eta[j] <= y < eta[j + 1] of the grid, and the part of rank j consists of these rows. The numbers eta
+are the cut:
 
     rows     0            eta[1]          eta[2]           ny
              |   rank 0   |    rank 1     |    rank 2      |
 
-A second cut can divide the planes. The ranks with the first planes then have the lowest numbers. With 3 parts along y
-and 2 parts along z, the ranks are:
+A second cut can divide the planes. If the planes are divided, the ranks with the first planes have the lowest numbers.
+With 3 parts along y and 2 parts along z, the ranks are:
 
     planes   zeta[1] .. nz     |   rank 3   |    rank 4     |    rank 5      |
              0 .. zeta[1]      |   rank 0   |    rank 1     |    rank 2      |
@@ -22,10 +22,11 @@ the same order.
 
 If all ranks share a directory, the parts are one Zarr array, and each part is a chunk of this array. All chunks have
 the same number of rows. Therefore all parts have the same number of rows, but the last part can have fewer rows
-(`cut_rows`). If the last part has fewer rows, rows of zeros follow it on disk, so that its planes are complete chunks.
+(`cut_rows`). If the last part has fewer rows, rows of zeros follow this part on disk, so that the planes of the part
+are complete chunks.
 
-Coarse snapshots have means of groups of cells. A cut never divides such a group, so each rank computes its means
-without the other ranks.
+Coarse snapshots have means of groups of cells. A cut never divides a group of a coarse snapshot, so each rank computes
+the means of its groups without the other ranks.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ CHUNK_SHARE = 32
 
 
 def rows_needed(problem: Problem, steps: int = 1, scheme: Scheme | None = None) -> int:
-    """If the grid is divided among ranks, a rank needs a minimum number of rows. Return this number for passes of
-    `steps` steps. A scheme in which ranks share the updates at their cuts needs twice as many rows as a scheme with
-    halos. If `scheme` is None, return the number for halos."""
+    """Return the minimum number of rows of a rank in passes of `steps` steps, for a grid that is divided among ranks. A
+    scheme in which ranks share the updates at their cuts needs twice as many rows as a scheme with halos. If `scheme`
+    is None, return the number for a scheme with halos."""
     cuts = 1 if scheme is None or scheme.shared_levels is None else 2
     return max(1, cuts * problem.radius_y * problem.stages * steps)
 
@@ -73,8 +74,9 @@ def cut_rows(
     multiples of `group` rows. The numbers of rows of two ranks differ by at most one group. In addition, the last rank
     gets the rows at the end of the grid that do not fill a group.
 
-    If `for_chunks` is true, all parts except the last part have the same number of rows. The last part has at least
-    half of this number of rows, and at most this number. If no such cut exists, `for_chunks` has no effect.
+    If `for_chunks` is true, all parts except the last part have the same number of rows. The last part has at most as
+    many rows as each of the other parts, and at least half as many. If no cut into such parts exists, `for_chunks` has
+    no effect.
 
     The cut divides none of `groups`, so the numbers of rows can differ by more than one group of rows.
 
@@ -101,8 +103,8 @@ def _cut_by(ny: int, ranks: int, unit: int) -> Cut:
 def _cut_beside(groups: Groups, count: int, parts: int, unit: int, least: int, what: str) -> Cut:
     """Divide `count` rows or planes into parts. Each part has at least `least` rows or planes. The places of the cut
     divide no group, and are multiples of `unit` if possible. First, this function tries the places that are closest to
-    equal parts. If a part is then too small, the smallest part gets as many rows as possible. Raises InputError if no
-    cut exists."""
+    equal parts. If a part would be too small with these places, the smallest part gets as many rows as possible. Raises
+    InputError if no cut exists."""
     for each in dict.fromkeys((unit, 1)):
         cut = _cut_by(count, parts, each)
         if groups:
@@ -131,7 +133,7 @@ def _closest(wanted: float, unit: int, count: int, groups: Groups) -> int:
 
 def _cut_from_below(groups: Groups, count: int, parts: int, size: int) -> Cut | None:
     """Return a cut whose parts have at least `size` rows each. Each part except the last part has as few rows as
-    possible. So if the function returns None, no such cut exists."""
+    possible. So if the function returns None, no cut has parts of at least `size` rows."""
     found = [0]
     for _ in range(parts - 1):
         places = range(found[-1] + size, count)
@@ -156,7 +158,7 @@ def _cut_for_chunks(ny: int, ranks: int, group: int, least: int, groups: Groups)
 
 def cut_planes(problem: Problem, parts: int, steps: int = 1) -> Cut:
     """Divide the planes of a whole problem into `parts` parts. The numbers of planes of two parts differ by at most 1.
-    Passes have at least `steps` steps. If there is one part, return an empty cut.
+    Passes have at least `steps` steps. If `parts` is 1, return an empty cut.
 
     Raises InputError if a part would have too few planes, or if the grid has fewer than three axes."""
     if parts == 1:
@@ -176,7 +178,7 @@ def cut_planes(problem: Problem, parts: int, steps: int = 1) -> Cut:
 def _planes_between(problem: Problem) -> int:
     """Return the minimum number of planes between the halos of a part. Static fields are read and exchanged up to one
     radius later than updated fields. The rank must send all planes for the neighbour above before planes arrive from
-    this neighbour. So the part needs one radius of additional planes."""
+    this neighbour. So the part needs as many additional planes as the radius."""
     return problem.radius_z if problem.statics else 0
 
 
@@ -216,12 +218,12 @@ def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut
     """Return a cut that gives all ranks equal work in passes of `levels` levels. The parts of `cut` must have
     equal numbers of rows.
 
-    If ranks share updates, each rank also updates rows of its upper neighbour. With the radius r and L levels, the
-    average over the levels is r(L+1)/2 rows. A rank with two neighbours therefore takes over as many updates as it
-    gives away. If y is not periodic, the lowest rank only takes over updates, and the highest rank only gives updates
-    away. So all cuts between ranks are moved down by r(L+1)/2 rows. This number is rounded to whole groups of rows. If
-    a cut would then divide a group of cells of a snapshot, the cut is moved by another number of rows. If ranks do not
-    share updates, return `cut`."""
+    If ranks share updates, each rank also updates rows of its upper neighbour. With the radius r and L levels, a level
+    updates r(L+1)/2 rows of the upper neighbour on average. A rank with two neighbours therefore takes over as many
+    updates as it gives away. If y is not periodic, the lowest rank only takes over updates, and the highest rank only
+    gives updates away. So all cuts between ranks are moved down by r(L+1)/2 rows. The number r(L+1)/2 is rounded to
+    whole groups of rows. If a moved cut would divide a group of cells of a snapshot, all cuts are moved by another
+    number of rows. If ranks do not share updates, return `cut`."""
     if scheme.shared_levels is None or problem.periodic[1] or len(cut) == 2:
         return cut
     unit = problem.row_group if all(place % problem.row_group == 0 for place in cut[1:-1]) else 1

@@ -8,7 +8,7 @@ periods have the same effect:
     planes              |--------|
                             |--------|         each period equals the previous one, but is `distance` planes higher
 
-A period depends only on the planes in a certain range. This range is called the window of the period. Assume that the
+A period depends only on the planes in a certain range, which is called the window of the period. Assume that the
 windows of two successive periods have the same contents, `distance` planes apart. Also assume that all planes above the
 window have the same contents as the highest `distance` planes in the window. Under these two conditions, every later
 period has the same effect, but `distance` planes higher. Each period leaves the same contents below its window, and
@@ -38,7 +38,7 @@ MIN_PERIODS = 4
 @dataclass(frozen=True)
 class _Series:
     """A series of periods: the actions with the numbers from `begin` to `end` - 1. A period has `length` actions. After
-    the first period, each action equals the action that comes `length` actions earlier. Only its planes are `distance`
+    the first period, each action equals the action that comes `length` actions earlier, but its planes are `distance`
     planes higher."""
 
     begin: int
@@ -57,7 +57,7 @@ class Repeats:
 
     def skip(self, index: int) -> int:
         """Skip the repetitions of actions that begin with the Update number `index`. Set the proof to the state after
-        these repetitions, and return the number of skipped actions."""
+        the skipped repetitions, and return the number of skipped actions."""
         proof, series = self._proof, self._series
         if index + series.length > series.end:
             series = self._series = self._series_from(index)

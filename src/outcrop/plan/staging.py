@@ -41,7 +41,7 @@ class SnapshotWrites:
 
     `late` is a fraction from 0 to 1: the part of the bytes whose slots are complete only at the end of a slab.
     `waiting_bytes` is the memory for complete slots that wait to be written. If the complete slots need more memory
-    than this, updates wait. `mean_cells` is the number of cells whose means are computed.
+    than `waiting_bytes`, updates wait. `mean_cells` is the number of cells whose means are computed.
     """
 
     bytes: int = 0
@@ -56,8 +56,9 @@ NO_WRITES = SnapshotWrites()
 
 def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -> Staging:
     """Among the stagings that fit into `room_bytes`, return the staging with the longest writes. If no staging fits,
-    return the smallest staging. If memory remains, the staging gets more slots. The maximum is twice the number of
-    slots that are open at the same time. With this number, half of the slots can wait for the device."""
+    return the smallest staging. If memory remains, the staging gets more slots. The maximum number of slots is twice
+    the number of slots that are open at the same time. With the maximum number of slots, half of the slots can wait for
+    the device."""
     whole = (_longest_bytes(problem, sizes, one) for one, count in _boxes(problem, sizes) if count)
     largest = max(whole, default=0)
     if not largest:
@@ -129,7 +130,7 @@ def _open_slots_of_box(problem: Problem, sizes: Sizes, one: SnapshotDemand, slot
 
 
 def _longest_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
-    """One block computes a contiguous part of a box. Return the length of this part in bytes."""
+    """Return the number of bytes of the contiguous part of a box that one block computes."""
     part = _part_bytes(problem, sizes, one)
     return part if part < one.rows * one.row_bytes else one.box_bytes
 

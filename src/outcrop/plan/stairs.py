@@ -43,21 +43,21 @@ class Stairs:
         self._kept |= {number for number, one in enumerate(problem.fields) if one.has_previous}
 
     def fields(self, level: int) -> tuple[int, ...]:
-        """Return the fields whose rows are sent at a level. At level 0, these are all fields that a stage updates. At a
-        higher level, these are the fields that the level has written."""
+        """Return the fields whose rows are sent at a level. At level 0, the rows of all fields that a stage updates are
+        sent. At a higher level, the rows of the fields that the level has written are sent."""
         problem = self._problem
         if level == 0:
             return tuple(number for number, one in enumerate(problem.fields) if one.is_state)
         return problem.updates[(level - 1) % len(problem.updates)].targets
 
     def rows(self, level: int) -> tuple[int, int]:
-        """Return the range of rows that are sent at a level. For each field of this level, the range includes all rows
-        that the neighbour needs."""
+        """Return the range of rows that are sent at a level. For each field whose rows are sent, the range includes all
+        rows that the neighbour needs."""
         return self._radius * level, max(self.end(field, level) for field in self.fields(level))
 
     def end(self, field: int, level: int) -> int:
-        """Return the end of a range of rows of a field. The neighbour needs these rows, with the values that `level`
-        has written."""
+        """Return the end of the range of rows of a field that the neighbour needs with the values that `level` has
+        written."""
         if (field, level) not in self._ends:
             one, radius, levels = self._problem.fields[field], self._radius, self._levels
             following, after = self._next_writes(field, level)

@@ -1,5 +1,5 @@
-"""The tuner chooses the sizes of a plan. The tuner lists the candidates of each scheme for the budget, predicts the
-costs of the candidates, and chooses the candidate with the lowest cost.
+"""The tuner chooses the sizes of a plan. The tuner lists the candidates of each scheme for the budget, and predicts the
+costs of the candidates. The tuner chooses the candidate with the lowest cost.
 
 The tuner works in two rounds, because a measurement of the update rate takes time. The first round compares levels and
 slabs, and assumes one cache tiling. The second round measures the update rates of the best candidates with several
@@ -101,9 +101,9 @@ def tune(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
-    """Choose the plan with the lowest cost. Return this plan and the other candidates, or None if no window fits the
-    budget. The budget does not include the memory of `acquisition`. The acquisition can limit the number of steps of a
-    pass. If the window does not need the whole budget, snapshots use the remaining memory for a larger staging.
+    """Choose the plan with the lowest cost. Return the chosen plan and the other candidates, or None if no window fits
+    the budget. The budget does not include the memory of `acquisition`. The acquisition can limit the number of steps
+    of a pass. If the window does not need the whole budget, snapshots use the remaining memory for a larger staging.
     """
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
@@ -171,9 +171,9 @@ def tune(
 def estimate(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, cells_per_second: float
 ) -> float:
-    """Return the approximate seconds of a run with the best sizes. Only formulas are used. Callers use this time to
-    compare problems with each other. `cells_per_second` is the update rate in thick slabs. The result is infinite if no
-    window fits the budget."""
+    """Return the approximate seconds of a run with the best sizes. Only formulas are used. Callers use the returned
+    time to compare problems with each other. `cells_per_second` is the update rate in thick slabs. The result is
+    infinite if no window fits the budget."""
     ranked = _Ranking(problem, schemes, machine, budget_bytes).ranked(_rough_rate(problem, cells_per_second))
     return next((seconds for seconds, _ in ranked), float("inf"))
 
@@ -182,7 +182,7 @@ def rate_in_thick_slabs(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> float:
     """Return the update rate that `estimate` needs. The function measures the update rate of the candidate that is best
-    according to the formulas. The result is computed from this rate."""
+    according to the formulas. The result is computed from the measured rate."""
     ranking = _Ranking(problem, schemes, machine, budget_bytes)
     if not ranking.every:
         return ASSUMED_CELLS_PER_SECOND
@@ -203,7 +203,7 @@ class _Ranking:
     def first_measured(self, rate: UpdateRate) -> Sizes:
         """Return the sizes of the candidate with the shortest time according to the formulas. The sizes have the most
         promising tiling of this candidate, and the fastest loop of the kernel. The rates of the loops are measured. The
-        fastest loop is measured again with prefetches, and the sizes have the faster of these two variants."""
+        fastest loop is measured again with prefetches, and the sizes have the faster variant."""
         _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
         tiled = next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
         every = [replace(tiled, rows_at_once=rows) for rows in _rows_at_once(self._problem)]
@@ -215,11 +215,11 @@ class _Ranking:
 
     def ranked(self, rate: UpdateRate, every: Sequence[_Listed] | None = None) -> Iterator[tuple[float, _Listed]]:
         """Yield each candidate with the seconds that the formulas predict. The fastest candidate comes first. If
-        `every` is given, yield only these candidates.
+        `every` is given, yield only the candidates in `every`.
 
-        The computation of the cost of snapshots takes a long time. So the function computes this cost only for
-        candidates that can be yielded next. A candidate can be yielded next if its cost without snapshots is less than
-        the lowest known cost with snapshots."""
+        The computation of the cost of snapshots takes a long time. So the function computes the cost of snapshots only
+        for candidates that can be yielded next. A candidate can be yielded next if its cost without snapshots is less
+        than the lowest known cost with snapshots."""
         listed = self.every if every is None else every
 
         def key(seconds: float, place: int) -> tuple[float, int, int]:
@@ -239,8 +239,8 @@ class _Ranking:
         yield from ((seconds, listed[place]) for seconds, _, place in waiting)
 
     def worth_building(self, rate: UpdateRate) -> list[_Listed]:
-        """Return the best candidates. If these candidates do not have all kinds (`_kind`), also return the best
-        candidate of the missing kinds. The reason is that the formulas are not exact enough to exclude a kind."""
+        """Return the best candidates. If the best candidates do not include all kinds (`_kind`), also return the best
+        candidate of the missing kinds, because the formulas are not exact enough to exclude a kind."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
@@ -371,8 +371,8 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
     longer ring.
 
     All ranks need the same slab. If the planes are divided among ranks, parts can have different numbers of planes, and
-    no ring is longer than its part needs. So the function uses a part of unlimited height. A slab that fits such a part
-    also fits `window`."""
+    no ring is longer than its part needs. So the function uses a part of unlimited height. A slab that fits a part of
+    unlimited height also fits `window`."""
     if problem.is_part_z:
         problem = replace(problem, shape=(FAR, *problem.shape[1:]))
         window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
@@ -399,10 +399,10 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
 
     With the radius r, the working set of a diamond of half height D is approximately 4 r^2 D^2 rows. If planes have few
     rows, the working set of a tile is approximately 2 r D planes. The working set should fit into the second-level
-    cache, or at least into a thread's share of the last-level cache. Long rows are tried whole and in ranges of
-    columns. Threads are idle if diamonds are higher than the number of levels, or wider than a thread's share of the
+    cache, or at least into a thread's share of the last-level cache. For long rows, whole rows and ranges of columns
+    are tried. Threads are idle if diamonds are higher than the number of levels, or wider than a thread's share of the
     rows. Threads are also idle if there are fewer bands than threads. For stencils with many fields, the best working
-    set can be larger than these rules allow. So at least TILINGS tilings are tried.
+    set can be larger than the rules for the working set allow. So at least TILINGS tilings are tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))

@@ -10,9 +10,9 @@ the same slot at the same time. Each transfer or update of a slot waits for the 
 The proof performs an update level by level, and updates all planes of a level together. The executor updates planes in
 the order of zeta. The two orders have the same effect, because a level reads planes at a distance of at most one skew.
 Assume that the executor updates a level at some zeta. The planes that the level reads were written at the same zeta or
-earlier. They are overwritten at the same zeta or later. Two fields are of one kind if their properties are equal and
-the same stages update both fields (`one_of_each`). All fields of one kind always have the same levels, so the proof
-considers only one field of each kind.
+earlier. The planes that the level reads are overwritten at the same zeta or later. Two fields are of one kind if their
+properties are equal and the same stages update both fields (`one_of_each`). All fields of one kind always have the same
+levels, so the proof considers only one field of each kind.
 
 If the grid is divided among ranks, the proof is for one rank. The proof assumes that each received row has the level
 that the Read names. The proof checks that each sent row has the level that the Write names. The module ranks.py proves
@@ -117,10 +117,10 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 def _keeps_statics(problem: Problem, window: Window) -> bool:
     """Return True if each plane of each static field has its own slot and stays in this slot.
 
-    Assume that the result is True, and that all static fields are in memory when a pass begins. Then a legal pass is
-    also legal without its reads of static fields, because only these reads write to the slots of static fields. Without
-    these reads, each action finds the same contents in memory, and possibly more planes of static fields. More planes
-    of static fields never make an action illegal."""
+    Assume that each plane of each static field has its own slot, and that all static fields are in memory when a pass
+    begins. Then a legal pass is also legal without its reads of static fields, because only these reads write to the
+    slots of static fields. Without the reads of static fields, each action finds the same contents in memory, and
+    possibly more planes of static fields. More planes of static fields never make an action illegal."""
     rings = zip(problem.fields, window.rings(problem), strict=False)
     statics = [ring.resident for field, ring in rings if field.is_static and not field.is_history]
     return bool(statics) and all(statics)
@@ -233,7 +233,8 @@ class Proof:
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
-        """Return True if the content of a slot belongs to another block. The current block cannot use this content."""
+        """Return True if the content of a slot belongs to another block. The current block cannot use the content of
+        another block."""
         return isinstance(value, SlotContent) and value.frame not in (self.frame, self._disk)
 
     def _shape(self, span: PlaneSpan) -> Shape:
@@ -253,8 +254,8 @@ class Proof:
         return self.rings[ring].there(self.frame, self.block.shift, z0, z1)
 
     def stored(self, level: int, only_rim: bool = False) -> Runs[CellLevels]:
-        """Return the contents of a whole array. The rim has the level RIM. All other cells have `level`, or NOTHING if
-        `only_rim` is true. The result includes the planes of neighbours along z."""
+        """Return the contents of a whole array. The rim has the level RIM. Cells outside the rim have `level`, or
+        NOTHING if `only_rim` is true. The result includes the planes of neighbours along z."""
         problem, nx = self.problem, self.problem.shape[2]
         low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
         first = min(low, nx)
@@ -356,8 +357,8 @@ class Proof:
             self.place(field, z0, z1, rims, self._rim)
 
     def _computed(self, number: int) -> int:
-        """`number` counts only the fields of the forward run that the pass computes again. Return the number of this
-        field in the problem, which is also the number of its ring."""
+        """Return the number that a field has in the problem, which is also the number of its ring. `number` counts only
+        the fields of the forward run that the pass computes again."""
         require(0 <= number < len(self.problem.computed), "a field that the pass does not compute again")
         return self.problem.computed[number]
 
@@ -382,8 +383,8 @@ class Proof:
         parts, level, last, cycle = self.parts.of_levels(action.region), 1, action.levels, self.uses.cycle
         is_same = last > 4 * cycle and self._is_same_at_all_levels(action)
         before: _RingContents | None = None
-        # At the upper end of the grid, the first levels of a slab update no plane. At the lower end, the last levels
-        # update no plane.
+        # At the upper end of the grid, the first levels of a slab update no plane. At the lower end of the grid, the
+        # last levels of a slab update no plane.
         if self._is_free(action.region):
             level = max(level, (action.zeta0 - self._end) // self._skew + 2)
             last = min(last, -(-(action.zeta1 - self._first) // self._skew))
@@ -536,7 +537,8 @@ class Proof:
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
         """Raise IllegalPlan if the static fields are not in the window. When the checksum of the source is computed,
-        the checksums of static fields are also computed. So the static fields must be in the window at this time."""
+        the checksums of static fields are also computed. So the static fields must be in the window when the checksum
+        of the source is computed."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self.there(field, z0, z1):

@@ -297,9 +297,9 @@ def _is_of_another_run(place: Path, simulation: Simulation) -> bool:
 
 
 def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulation:
-    """Return an existing adjoint run. Raises InputError if this run does not compute `definition`. The comparison
-    includes the residuals of receivers, but not the residuals of fields. If the directory of the forward run has moved,
-    the new directory is stored."""
+    """Return an existing adjoint run. Raises InputError if the existing run does not compute `definition`. The
+    comparison includes the residuals of receivers, but not the residuals of fields. If the directory of the forward run
+    has moved, the adjoint run stores the new directory."""
     from outcrop.run.simulation import Simulation
 
     state = run.reader()
@@ -329,8 +329,8 @@ def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulatio
 def _require_same(run: Simulation, planes: Mapping[str, PlaneSource], begun: Mapping[str, int]) -> None:
     """Raise InputError if the residuals of fields differ from the residuals with which the adjoint run has begun. The
     functions in `planes` are results of `_summed`, so each call of such a function also updates the checksums in
-    `begun`. `begun` is then compared with the checksums of the run. If the run has no checksums, no function is
-    called."""
+    `begun`. `begun` is then compared with the checksums of the run. If the run has no checksums, no function in
+    `planes` is called."""
     state = run.reader()
     assert state is not None
     kept = state.manifest.begun
@@ -558,8 +558,8 @@ def _last_adjoint(
     forward: Forward, adjoint: Adjoint, name: str, seed: PlaneSource | None, rows: Sequence[Residuals],
 ) -> PlaneSource:  # fmt: skip
     """Return a function that computes planes of the adjoint of a field. The adjoint is for the time after the last step
-    of the forward run. It is the sum of two parts: the given derivative with respect to the last state, and the
-    residuals of the last step. In the rim, the adjoint is 0."""
+    of the forward run. This adjoint is the sum of two parts: the given derivative with respect to the last state, and
+    the residuals of the last step. In the rim, the adjoint is 0."""
     manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells
     nz, ny, nx = manifest.layout.shape
     pad_z = inside(manifest.padding, 0)[0]

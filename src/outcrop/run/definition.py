@@ -1,5 +1,6 @@
 """This module defines `Definition`, the computation of a run. A definition is made from the options of the run. A
-definition contains a stencil on a grid. The stencil is given, or is made from equations of Devito."""
+definition contains a stencil on a grid. The user gives a stencil or equations of Devito. Outcrop makes a stencil from
+the equations."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ class Definition:
 
     @cached_property
     def kernel_stencil(self) -> Stencil:
-        """The stencil of the kernel. It reads computed fields (language/static_terms.py)."""
+        """The stencil of the kernel. The stencil of the kernel reads computed fields (language/static_terms.py)."""
         return with_computed(self.stencil, self.computed)
 
 
@@ -115,7 +116,8 @@ def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition
 
 
 def _with_computed(definition: Definition, options: RunOptions) -> Definition:
-    """Return the definition with the static terms that the run computes once."""
+    """Return a copy of `definition` with `computed`: the static terms that the run computes once, before its first
+    step."""
     if options.functions == "steps":
         return definition
     kept = [one.field for one in definition.acquisition.samplings]
@@ -132,8 +134,8 @@ def are_equations(given: object) -> bool:
 
 
 def as_stencil(stencil: object) -> Stencil:
-    """If `stencil` is the name of a built-in stencil, return this stencil. If `stencil` is a Stencil, return it
-    unchanged. Raises InputError for other values."""
+    """If `stencil` is the name of a built-in stencil, return the stencil with this name. If `stencil` is a Stencil,
+    return it unchanged. Raises InputError if `stencil` is neither a name nor a Stencil."""
     if isinstance(stencil, str):
         return find_stencil(stencil)
     if not isinstance(stencil, Stencil):
@@ -158,8 +160,8 @@ def as_shape(shape: object, stencil: Stencil) -> Shape:
 
 
 def as_dtype_name(dtype: DTypeLike) -> str:
-    """Return the name of a dtype. If the value is not a dtype, return the value as text. The function `make_layout`
-    later refuses such a text."""
+    """Return the name of a dtype. If `dtype` is not a dtype of NumPy, return its text. `make_layout` later raises an
+    error for the text of a wrong dtype."""
     try:
         return np.dtype("float32" if dtype is None else dtype).name
     except Exception:  # for values that are not dtypes, NumPy raises many types of errors
@@ -173,7 +175,8 @@ def as_grid_boundary(boundary: object, stencil: Stencil) -> Boundary:
 
 
 def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: float | None = None) -> dict[str, float]:
-    """Return the value of each parameter of `stencil`. A parameter without a given value gets its default."""
+    """Return a dictionary with the value of each parameter of `stencil`. A parameter without a given value gets its
+    default."""
     given = {} if params is None else params
     require_mapping(given, "params", "dt")
     if dt is not None:
@@ -191,7 +194,8 @@ def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: floa
 
 
 def definition_beside(manifest: Description, stencil: Stencil, acquisition: AcquisitionDefinitions) -> Definition:
-    """Return the definition of a run on disk, but with another stencil or another acquisition."""
+    """Return the definition of the run on disk that `manifest` describes, but with the given stencil and
+    acquisition."""
     return Definition(
         stencil, manifest.shape, manifest.padding, manifest.dtype, as_boundary(manifest.boundary), manifest.parameters,
         manifest.signals, manifest.coordinates, acquisition, axes=manifest.axes,
@@ -248,8 +252,8 @@ def problem_of(definition: Definition, steps: int, in_place: bool = False) -> Pr
 
 
 def with_computed_rows(problem: Problem, stencil: Stencil, terms: Terms) -> Problem:
-    """Return the problem of a run that computes `terms` once. The problem then also has the number of static fields
-    that only these terms read, and texts about the computed fields."""
+    """Return a copy of `problem` for a run that computes `terms` once. The copy also has a text for each computed
+    field, and the number of static fields that only `terms` read."""
     if not terms:
         return problem
     read = {one.name for one in problem.fields}
@@ -260,11 +264,12 @@ def with_computed_rows(problem: Problem, stencil: Stencil, terms: Terms) -> Prob
 
 
 def _without_rims(problem: Problem, stencil: Stencil) -> Problem:
-    """Some fields are loaded by no stage, such as hoisted values (language/hoist.py). Return the problem without the
-    older values of these fields. Usually, a stage copies the rim of a field from the older values of this field. But if
-    no stage loads the field, the values in its rim have no effect. Therefore a pass need not keep the older values of
-    this field. Instead, the pass reads the older values of another field, the companion (plan/history.py). A field
-    without a companion keeps its older values."""
+    """Some fields are never loaded by a stage, such as hoisted values (language/hoist.py). Return a copy of `problem`
+    that does not keep the older values of the fields that no stage loads. Usually, a stage copies the rim of a field
+    from the older values of the same field. But if no stage loads a field, the values in the rim of the field have no
+    effect. Therefore a pass need not keep the older values of a field that no stage loads. In place of the older values
+    of such a field, the pass reads the older values of another field, the companion (plan/history.py). A field without
+    a companion keeps its older values."""
     loaded = {load.field for stage in stencil.stages for load in stage.program.loads}
     alone = {
         field
@@ -285,8 +290,8 @@ def _renumbered(stage: StagePlan, numbers: Sequence[int]) -> StagePlan:
 
 
 def _stage_plan(stage: Stage) -> StagePlan:
-    """Return the fields that a stage reads and writes. A stage also reads the newest values of the fields that it
-    writes, because it copies the values of the rim."""
+    """Return the fields that a stage reads and writes. A stage copies the rim of each field that it writes, so it also
+    reads the newest values of these fields."""
     neighbours: dict[tuple[int, int], bool] = {(field, 0): False for field in stage.targets}
     for load in stage.program.loads:
         key = load.field, load.age
@@ -341,8 +346,8 @@ def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions |
 
 
 def _values(name: str, given: Any) -> Any:
-    """If `given` is a path, return the numbers in this .npy file. Otherwise, return `given`. Raises InputError when the
-    file cannot be read."""
+    """If `given` is a path, return the numbers in this .npy file. If `given` is not a path, return `given`. Raises
+    InputError when the file cannot be read."""
     if not isinstance(given, (str, Path)):
         return given
     path = as_path(given, name)
@@ -360,8 +365,8 @@ def _require_own_spacing(
     stencil: Stencil, params: Mapping[str, float], spacing: Sequence[float], units: str | None
 ) -> None:
     """Raise InputError when a built-in stencil uses its default distance between cells, but `spacing` is different from
-    this distance. A distance that the user has given is not compared with `spacing`, because the distance and `spacing`
-    can have different units."""
+    this distance. If the user has given the distance as a parameter, it is not compared with `spacing`, because the
+    user can choose other units."""
     defaults = {one.name: one.default for one in stencil.parameters}
     for axis, step in zip(NAMES[stencil.ndim], spacing, strict=True):
         name = "h" if "h" in defaults else f"d{axis}"
@@ -409,9 +414,9 @@ def _of_equations(options: RunOptions) -> Definition:
 
 def _saved_states(lowered: Lowered, shape: Shape, saved: Any) -> StatesEntry | None:
     """Return a description of the states that the equations read from another simulation. Return None if the equations
-    read no saved functions. `saved` is the simulation, or a pair of the simulation and a mapping. The keys of the
-    mapping are names of functions, and its values are names of fields in the simulation. Raises InputError if the
-    simulation does not keep these states."""
+    read no saved functions. `saved` is the simulation, or a pair of the simulation and a mapping. In the mapping of
+    `saved`, a key is the name of a function, and its value is the name of a field in the simulation. Raises InputError
+    if the simulation does not keep the states that the equations read."""
     from outcrop.run.simulation import Simulation
 
     names = ", ".join(dict.fromkeys(one.function for one in lowered.reads))
@@ -466,7 +471,7 @@ def _saved_states(lowered: Lowered, shape: Shape, saved: Any) -> StatesEntry | N
 
 
 def stencil_of(manifest: Manifest, path: Path) -> Stencil:
-    """Return the stencil in the manifest of a run. Raises InputError when the manifest does not fit this stencil."""
+    """Return the stencil in the manifest of a run. Raises InputError when the manifest does not fit its own stencil."""
     try:
         stencil = Stencil.from_json(manifest.stencil)
         sides = as_boundary(manifest.boundary)
@@ -489,8 +494,8 @@ def stencil_of(manifest: Manifest, path: Path) -> Stencil:
 
 
 def _kernel_stencil(stencil: Stencil, manifest: Manifest) -> Stencil | None:
-    """Return the stencil with the computed fields of a run. Return None if the manifest describes no such fields of
-    this stencil."""
+    """Return the stencil with the computed fields of a run. Return None if the manifest describes no computed fields
+    that fit `stencil`."""
     try:
         terms = {name: Program.from_json(one) for name, one in manifest.computed.items()}
         require_static(stencil, terms)
@@ -506,9 +511,9 @@ def _kernel_stencil(stencil: Stencil, manifest: Manifest) -> Stencil | None:
 
 
 def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
-    """Return True if all fields in `states` are different, are only read, and are the last fields of the stencil. If
-    steps of the forward run are computed again, the stencil of the forward run must have the same radii and must update
-    these fields."""
+    """Return True if the fields in `states` are different static fields, and are the last fields of the stencil. If
+    passes recompute steps of the forward run, the forward stencil must have the same radii and must update the fields
+    in `states`."""
     forward = states.forward if states else None
     if states and forward is not None:
         if forward.radii != stencil.radii or {one.field for one in states.fields} - {*updated_fields(forward)}:
@@ -525,8 +530,8 @@ def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
 
 
 def _is_computed(forward: Stencil, one: StateField) -> bool:
-    """A pass computes steps of the forward run again, and the field `one` gets values from these steps. Return True if
-    the pass has these values at each of its steps."""
+    """If a pass recomputes steps of the forward run, the field `one` gets values from the recomputed steps. Return True
+    if the pass has the values of `one` at each step."""
     number = [field.name for field in forward.fields].index(one.field)
     updates = sum(number in stage.targets for stage in forward.stages)
     oldest = -1 if forward.storage[number].history == 2 else 0
@@ -534,8 +539,8 @@ def _is_computed(forward: Stencil, one: StateField) -> bool:
 
 
 def _are_kept(stencil: Stencil, states: StatesEntry) -> bool:
-    """Return True if a history has the values of all fields in `states`. If the history has a state only for some
-    steps, the updates of the other steps must read no state."""
+    """Return True if a history has the values of all fields in `states`. If a history has a state only for every k-th
+    step, the updates of the other steps must read no state."""
     plain = without_updates(stencil, states.sums) if states.every > 1 else None
     if states.every > 1 and (plain is None or {one.name for one in plain.fields} & {one.name for one in states.fields}):
         return False
@@ -543,20 +548,20 @@ def _are_kept(stencil: Stencil, states: StatesEntry) -> bool:
 
 
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
-    """Arrays without values get their initial values from `.data` of Devito's functions. Return a mapping from the
-    names of these arrays to functions. Each of these functions returns planes of an array.
+    """Arrays without values get their initial values from `.data` of Devito's functions. Return a dictionary that maps
+    the name of each such array to a function. The function returns planes of the array.
 
-    If the user has assigned values to a field, `.data` of the field's function is ignored, including the previous
-    values in `.data`. A function of Devito has one array for each point in time. Raises InputError when the arrays of a
-    function have different halos."""
+    If the user has assigned values to a field, `.data` of the field's function is not used, not even for the previous
+    values of the field. A time function of Devito has one array for each point in time. Raises InputError when the
+    arrays of a function have different halos."""
 
     if lowered is None:
         return {}
     assigned = {manifest.entry(name).field for name in filled}
     found = {}
     for name in lowered.state_names:
-        # The values of a computed field come from `.data` of some functions. If the user has assigned values to one of
-        # these functions, the computed values would contradict the assigned values.
+        # The values of a computed field come from `.data` of some functions. If the user has assigned values to a
+        # function that a computed field reads, values from `.data` would contradict the assigned values.
         sources = lowered.computed[name].functions if name in lowered.computed else ()
         if assigned.isdisjoint({manifest.entry(name).field, *sources}):
             found[name] = lowered.planes(name)
@@ -565,14 +570,14 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
 
 def require_unchanged(lowered: Lowered | None) -> None:
     """Raise InputError when Constants, sources or coordinates of Devito have changed since the simulation was made.
-    Also raise InputError when a Function that no equation updates has changed."""
+    Also raise InputError when `.data` of a Function that no equation updates has changed."""
     if lowered is not None and (name := lowered.read_values.changed()):
         raise InputError(f"{name} was changed after the Simulation was made; make the Simulation after the change")
     require_same_fields(lowered)
 
 
 def require_same_fields(lowered: Lowered | None) -> None:
-    """Raise InputError when a Function that no equation updates has other values than at the first step."""
+    """Raise InputError when the values of a Function that no equation updates have changed since the first step."""
     if lowered is not None and (name := lowered.read_values.changed_field()):
         raise InputError(
             f"{name}.data was changed after the first step, but a run keeps the values with which it began; make a new "

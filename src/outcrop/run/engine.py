@@ -59,8 +59,8 @@ Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 """A sequence with one value for each step. The first value is for the first step of the simulation."""
 
 Links: TypeAlias = "tuple[_core.Link | None, ...]"
-"""The links to the neighbours of a rank, in the order of SIDES (plan/actions.py). None means that there is no neighbour
-at this side. If the tuple is shorter than SIDES, the missing links count as None."""
+"""The links to the neighbours of a rank, in the order of SIDES (plan/actions.py). An entry is None if the rank has no
+neighbour at that side. If the tuple is shorter than SIDES, the missing links count as None."""
 NO_LINKS: Links = (None, None, None, None)
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
@@ -71,12 +71,13 @@ TOO_SHORT = "the run is too short to be worth measuring"
 
 
 LARGE_GRID = (0, 0, 1 << 24, 1 << 24, 1 << 24)
-"""The place in the grid that measurements use. All planes and rows of a measurement are inside this grid."""
+"""The place in the grid that measurements use. All planes and rows of a measurement are inside the grid of
+LARGE_GRID."""
 
 
 class Scalars:
     """The scalars of a stencil, rounded to `dtype`, in the order in which kernels read them. The parameters come first,
-    and the signals come next. If the stencil reads positions, the numbers in `whole` come last.
+    and the signals come next. If the stencil reads positions of cells, the numbers in `whole` come last.
 
     `parameters` contains the values that differ from the defaults. `signals` contains a value of each signal for each
     step. `whole` contains the first plane and the first row of this process in the whole grid. `whole` also contains
@@ -101,7 +102,7 @@ class Scalars:
     def of_steps(self, first: int, count: int) -> bytes:
         """Return the scalars of `count` steps from step `first` on. Without signals, all steps have the same scalars,
         and the result contains these scalars only once. A signal is 0 after its last value. Measurements need these
-        zeros, because a measurement can have more steps than the simulation."""
+        zeros after the end of a signal, because a measurement can have more steps than the simulation."""
         rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
         rows[:, : len(self._parameters)] = self._parameters
         rows[:, self._count - len(self._whole) :] = self._whole
@@ -114,19 +115,19 @@ class Scalars:
 
 
 def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> bytes:
-    """Return the parameters in the form that the kernel reads. All signals are 0."""
+    """Return the bytes of the parameters `values`, in the form that the kernel reads. All signals are 0."""
     return Scalars(stencil, values, {}, dtype).of_steps(0, 0)
 
 
 def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
-    """Return three values for each ring of the window: its number of planes, the bytes of a slot, and whether the ring
-    is resident. A resident ring holds all planes of the grid for the whole run."""
+    """Return three values for each ring of the window: the number of its planes, the number of bytes of a slot, and
+    True if the ring is resident. A resident ring holds all planes of the grid for the whole run."""
     return [(ring.planes, ring.slot_bytes, ring.resident) for ring in plan.window.rings(plan.problem)]
 
 
 def translated(plan: Plan) -> list[_core.Pass]:
-    """Return the passes of a plan in the form that the executor needs. Each Pass object is translated only once,
-    because most passes of a plan are the same object."""
+    """Return the passes of a plan in the form that the executor needs. Most passes of a plan are one and the same
+    `Pass` object, so each different object is translated only once."""
     different = {id(one): one for one in plan.passes}
     known = {key: _core.Pass(one.actions, one.levels) for key, one in different.items()}
     return [known[id(one)] for one in plan.passes]
@@ -134,9 +135,10 @@ def translated(plan: Plan) -> list[_core.Pass]:
 
 @dataclass(frozen=True)
 class Prepared(Planned):
-    """A plan for this machine with its kernel, its scalars and the layout of its threads. `rate` is the update rate of
-    the plan if it belongs to the user's cache. The plan uses speeds of the disk that were multiplied by
-    `storage_factor` (tiers/measure.py). `storage_factor` is None if these speeds do not come from the cache."""
+    """A plan for this machine, together with the kernel, the scalars and the layout of threads that the plan needs.
+    `rate` is the update rate of the plan if it belongs to the user's cache. Before planning, the speeds of the disk in
+    the cache were multiplied by `storage_factor` (tiers/measure.py). `storage_factor` is None if the speeds of the disk
+    do not come from the cache."""
 
     kernel: Kernel
     scalars: Scalars
@@ -158,11 +160,12 @@ class Prepared(Planned):
 
 @dataclass(frozen=True)
 class Seeds:
-    """The seeds for the seals of one pass (core/outcrop/storage/checksums.hpp), in the order of the `Engine`'s arrays.
+    """The seeds for the seals of one pass (core/outcrop/storage/checksums.hpp). The order is the order of the
+    `Engine`'s arrays.
 
     `sources` has the seeds of the copies that the pass reads. `targets` has the seeds of the copies that the pass
-    writes. `statics` has the seeds of the arrays that are only read. Each seed is below 2**32. If the tuples are empty,
-    all seeds are 0."""
+    writes. `statics` has the seeds of the arrays that are only read. Each seed is below 2**32. If `sources`, `targets`
+    and `statics` are empty, all seeds are 0."""
 
     sources: tuple[int, ...] = ()
     targets: tuple[int, ...] = ()
@@ -196,9 +199,10 @@ class Sample:
 def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -> Prepared:
     """Compile the kernel, measure the machine, and plan `steps` steps after step `first_step`.
 
-    If `may_write` is true, the measurement may write scratch files of up to 1 GiB to the directories of the run. These
-    files exist only for a few seconds. Raises BudgetError if the budget is too small. The message names the smallest
-    budget that works. Raises InputError for an unknown scheme, impossible sizes, or a missing compiler."""
+    If `may_write` is true, the measurement may write scratch files of up to 1 GiB to the directories of the run. The
+    scratch files of the measurement exist only for a few seconds. Raises BudgetError if the budget is too small. The
+    message of BudgetError names the smallest budget that works. Raises InputError for an unknown scheme, impossible
+    sizes, or a missing compiler."""
     problem, description = setup.problem(steps, first_step), setup.description
     settings, stencil, states = description.settings, setup.kernel_stencil, description.states
     budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
@@ -252,12 +256,12 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
 
 
 STEPS_METERED = 4
-"""Update rates are measured with a pass that computes this number of steps of the forward run again. With fewer steps,
-more of the recomputed values would stay in the caches than in a run."""
+"""If passes recompute steps of a forward run, update rates are measured with a pass that recomputes STEPS_METERED
+steps. With fewer steps, more of the recomputed values would stay in the caches than in a run."""
 
 
 class CallLists:
-    """The kernel calls for the passes of a run, which can be an adjoint run that reads states of its forward run.
+    """The kernel calls for the passes of a run. The run can be an adjoint run that reads states of its forward run.
     `problem` contains the updates of one step, and `kernel` is the compiled `stencil`."""
 
     def __init__(self, stencil: Stencil, states: StatesEntry | None, problem: Problem, kernel: Kernel) -> None:
@@ -268,7 +272,7 @@ class CallLists:
         sides = Boundary(*problem.kernel_sides)  # type: ignore[arg-type]
         if states and states.every > 1 and (plain := without_updates(stencil, states.sums)):
             # `self._plain` has the calls for steps that read no states: those of an even step, and those of an odd
-            # step. These calls use the numbers that the fields have in `stencil`.
+            # step. The calls in `self._plain` use the numbers that the fields have in `stencil`.
             numbers = [stencil.fields.index(one) for one in plain.fields]
             for address, *copies in compile_kernel(plain, problem.dtype, boundary=sides).calls:
                 read, written = (tuple((numbers[field], copy) for field, copy in one) for one in copies)
@@ -283,9 +287,9 @@ class CallLists:
         return listed_calls(self._problem, self._calls, self._plain, steps, self._again)
 
     def of_meter(self) -> tuple[Problem, Calls]:
-        """Return the problem and the calls with which update rates are measured. This problem has the same pattern of
-        updates as a pass, but only few steps. The reason is that each state of a pass needs a ring, and a long pass has
-        many states."""
+        """Update rates are measured with a special problem. Return the problem for measurements, and the calls of its
+        levels. The problem for measurements has the same pattern of updates as a pass, but only few steps. A long pass
+        would need too much memory for a measurement, because the pass has many states, and each state needs a ring."""
         problem = self._problem
         if not problem.histories:
             return problem, self._calls
@@ -295,17 +299,18 @@ class CallLists:
 
     @property
     def lead_scalars(self) -> bytes:
-        """The scalars that measurements use for the steps that passes compute again."""
+        """The scalars of the steps that passes compute again. Measurements of update rates use the scalars that this
+        property returns."""
         return pack_scalars(self._forward, {}, self._problem.dtype) if self._forward else b""
 
 
 class Lead:
-    """Some steps of a forward run are computed again by the passes of its adjoint run (plan/history.py). This class has
-    the inputs of these steps.
+    """Some steps of a forward run are computed again by the passes of its adjoint run (plan/history.py). An object of
+    this class has the inputs of the steps that are computed again.
 
     The manifest of the adjoint run contains the stencil of the forward run, so the adjoint run can be planned without
     the forward run. When the passes run, the parameters, the signals and the sources are read from `state`, the
-    committed state of the forward run. Raises the errors that occur when these data are read."""
+    committed state of the forward run. Raises the errors that occur when data of the forward run are read."""
 
     def __init__(self, state: State, states: StatesEntry, stencil: Stencil, io: str) -> None:
         manifest = state.manifest
@@ -334,9 +339,9 @@ class Lead:
 
 
 def _written(problem: Problem, name: str, level: int) -> int:
-    """The lead consists of the steps that a pass computes again. Each level of the lead writes values of the field
-    `name` to a field of the problem. Return the number of this field for `level`. The result is 0, and is not used, if
-    the lead ends before this level."""
+    """The steps of the forward run that a pass computes again are called the lead. Each level of the lead writes values
+    of the field `name` to a field of the problem. Return the number of the field of the problem to which `level`
+    writes. If the lead ends before `level`, the result is 0 and is not used."""
     targets = problem.updates[level].targets if level < problem.lead else ()
     return next((number for number in targets if problem.fields[number].history == name), 0)
 
@@ -345,12 +350,12 @@ class Engine:
     """Executes the passes of a run. An `Engine` holds the window in memory, the open files, and the plan in the
     executor's form.
 
-    `arrays_a` and `arrays_b` contain the files of the two copies of the state. For a run in place, `arrays_b` is empty.
-    `statics` contains the files of fields that are only read. If `checksum` is true, checksums and seals of planes are
-    written and verified. If `lock` is true, the window cannot be swapped out. `states` contains the files of the states
-    that passes read. `lead` contains the inputs of the steps that passes compute again. `links` contains the links to
-    the neighbours of a part. Raises IllegalPlan, before any file is opened, if the plan cannot be proved legal. Raises
-    InputError if the window cannot be locked."""
+    `arrays_a` and `arrays_b` contain the files of the two copies of the state. `arrays_b` is empty for a run in place,
+    which has only one copy. `statics` contains the files of fields that are only read. If `checksum` is true, checksums
+    and seals of planes are written and verified. If `lock` is true, the window cannot be swapped out. `states` contains
+    the files of the states that passes read. `lead` contains the inputs of the steps that passes compute again. `links`
+    contains the links to the neighbours of a part. Raises IllegalPlan, before any file is opened, if the plan cannot be
+    proved legal. Raises InputError if the window cannot be locked."""
 
     def __init__(
         self, prepared: Prepared, arrays_a: Sequence[ArrayFiles], arrays_b: Sequence[ArrayFiles],
@@ -389,8 +394,8 @@ class Engine:
 
     @property
     def store(self) -> _core.Store:
-        """The open files: both copies of the state, then the fields that are only read. Do not use the files during a
-        pass."""
+        """The store with the open files. Both copies of the state come first, and the static fields follow. Do not use
+        this store during a pass."""
         return self._store
 
     @property
@@ -406,13 +411,14 @@ class Engine:
         self, index: int, source: int, first_step: int = 0, acquisition: Acquisition = NO_ACQUISITION,
         seeds: Seeds = NO_SEEDS, before_write: Callable[[], None] | None = None,
     ) -> AcquisitionResults:  # fmt: skip
-        """Run pass `index` of the plan. The pass reads copy `source` (0 or 1) and writes the other copy. Then the pass
-        flushes the written copy and the snapshots to their devices. Other Python threads can run in the meantime.
+        """Run pass `index` of the plan. The pass reads copy `source` (0 or 1) and writes the other copy. At its end,
+        the pass flushes the written copy and the snapshots to their devices. Other Python threads can run during a
+        pass.
 
         `first_step` is counted from the beginning of the simulation. `acquisition` is for the whole run. `seeds` are
         for the planes that the pass reads and writes. `before_write` is called once, before the first write to the
         other copy. Raises StorageError, CorruptionError, InterruptedRun or an error of `before_write`. Raises
-        InputError for sources in the rim. In this case, no file has been changed."""
+        InputError for sources in the rim. If sources are in the rim, no file has been changed."""
         problem = self._plan.problem
         steps, lead_scalars = problem.steps_of(self._plan.passes[index].levels), b""
         wanted = PassAcquisition.of(acquisition, self._plan, first_step, steps)
@@ -428,8 +434,8 @@ class Engine:
         return wanted.results(sums, snapshot_sums)
 
     def _open_states(self, first_step: int, levels: int) -> list[tuple[int, int]]:
-        """Open the states that a pass reads. For each state, return the number of its file and the checksum of its
-        values. The checksum is 0 for a state that the pass does not read."""
+        """Open the states that a pass reads. Return two numbers for each state: the number of its file, and the
+        checksum of its values. The checksum is 0 for a state that the pass does not read."""
         if self._states is None:
             return []
         found, read = [], fields_read(self._plan.problem, levels)
@@ -449,7 +455,7 @@ class Engine:
         return Sample(**counters)
 
     def not_finite(self) -> list[int]:
-        """Return the numbers of those arrays of the state into which the last pass wrote NaN or infinity. The executor
+        """Return the numbers of the arrays of the state to which the last pass wrote NaN or infinity. The executor
         searches only a sample of the updated rows (PlaneSums in core/outcrop/exec/transfers.hpp)."""
         return self._executor.not_finite()
 

@@ -1,5 +1,5 @@
-"""Create a new run with its first values. If the new run replaces an old run, the old run stays complete as long as
-values can come from the old run."""
+"""Create a new run with its first values. A new run can get values from the old run that it replaces. The old run stays
+complete until its values are no longer needed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def begin_run(setup: Setup, steps: int, planes: Mapping[str, PlaneSource], is_ap
     """Create the run of `setup`, and commit the values `planes`. The run has `steps` steps to compute.
 
     `is_apart` is True if no value can come from a run that `setup` replaces. `is_complete` is True if the run needs no
-    further values. Otherwise the old run stays in its directory until `replace_old` is called. The old run also stays
-    if a value cannot be read. On block devices, there is no place for a second run: all values are read once before the
-    old run is replaced."""
+    further values. If `is_complete` is False and the run has one process, the old run stays in its directory until
+    `replace_old` is called. The old run also stays if a value cannot be read. On block devices, there is no place for a
+    second run: all values are read once before the old run is replaced."""
     # The manifest contains the target step from the beginning. Therefore a run that is killed after its first commit
     # can be resumed.
     places, io = list(setup.directories), setup.description.settings.io
@@ -58,8 +58,8 @@ def begin_run(setup: Setup, steps: int, planes: Mapping[str, PlaneSource], is_ap
 
 
 def require_room(setup: Setup, state: State | None, scratch_bytes: int) -> None:
-    """Raise InputError if a new run has no space for its arrays and for the `scratch_bytes` of its plan. Without this
-    check, the run would fail after its values were written and an old run was replaced."""
+    """Raise InputError if a new run has no space for its arrays and for the `scratch_bytes` of its plan. Without the
+    check of the space, the run would fail too late: after its values were written and after an old run was replaced."""
     if state is None and scratch_bytes:
         check_state(list(setup.directories), setup.description, setup.force, setup.raw_device, scratch_bytes)
 
@@ -71,8 +71,8 @@ def _shared(setup: Setup, state: State) -> State:
 
 
 def replace_old(state: State | None, places: list[Path]) -> None:
-    """If the new run `state` has not replaced the old run in `places` yet, replace the old run. Raises InputError if
-    another process uses the old run. Raises StorageError."""
+    """Replace the old run in `places` by the new run `state`, unless `state` has already replaced the old run. Raises
+    InputError if another process uses the old run. Raises StorageError."""
     if state is not None and state.path == places[0] / STAGED:
         with old_run_held(places, state.manifest) as taken:
             publish(state, taken)

@@ -82,9 +82,9 @@ class Forward:
         return found
 
     def can_scale(self, adjoint: Adjoint) -> bool:
-        """A scaled adjoint is the adjoint of a field times a factor. Return True if each scaled adjoint can be divided
-        by its factor. To allow this, each factor and its inverse must be normal floating-point numbers in all cells
-        that steps update. The check reads all static fields once."""
+        """A scaled adjoint is the product of a factor and the adjoint of a field. Return True if every scaled adjoint
+        can be divided by its factor. To divide by a factor, the factor and its inverse must be normal floating-point
+        numbers in all cells that steps update. The check reads all static fields once."""
         dtype, (z, y, x) = np.dtype(self.manifest.dtype), self.updated_cells
         tiny = np.finfo(dtype).tiny
 
@@ -116,8 +116,8 @@ class Forward:
 @dataclass(frozen=True)
 class Derived:
     """The adjoint of `stencil`, with the gradients with respect to `names`. `inputs` contains the static fields,
-    parameters and signals among `names`. If `is_linear` is true, only the gradients with respect to `inputs` need
-    states of the forward run. `scaled` contains the numbers of the sources whose scale depends on `inputs`."""
+    parameters and signals among `names`. If `is_linear` is true, states of the forward run are needed only for the
+    gradients with respect to `inputs`. `scaled` contains the numbers of the sources whose scale depends on `inputs`."""
 
     stencil: Stencil
     names: tuple[str, ...]
@@ -127,22 +127,21 @@ class Derived:
     scaled: tuple[int, ...] = ()
 
     def hoisted(self) -> Derived:
-        """Return the adjoint and the forward stencil for passes that recompute states of the forward run. Some
-        operations are moved from the adjoint to the forward stencil (language/hoist.py)."""
+        """Return the adjoint and the forward stencil for passes that recompute states of the forward run. To save work,
+        some operations are moved from the adjoint to the forward stencil (language/hoist.py)."""
         stencil, adjoint = hoisted(self.stencil, self.adjoint)
         return replace(self, stencil=stencil, adjoint=adjoint)
 
     @property
     def reason(self) -> str:
-        """The beginning of an error message. The text gives the reason why the adjoint needs states of the forward run.
-        """
+        """The first part of an error message, which says why the adjoint needs states of the forward run."""
         if self.inputs:
             return f"the gradient with respect to {self.inputs[0]}"
         return f"the adjoint of {self.stencil.name}, which is not linear,"
 
     def needs(self, every: int) -> str:
-        """Return the reason why a history is not enough if it keeps only every `every`-th state. Return "" if it is
-        enough. For `every` = 1, return the reason why the adjoint needs a history."""
+        """Return the reason why the adjoint needs more than a history with every `every`-th state. Return "" if such a
+        history is enough. For `every` = 1, return the reason why the adjoint needs a history."""
         fields = ", ".join(dict.fromkeys(one.field for one in self.states))
         if every == 1:
             return f"{self.reason} needs {fields} after each step"
@@ -169,9 +168,9 @@ class Derived:
 
     @property
     def missing(self) -> str:
-        """The reason why the adjoint needs values that no history contains, such as values in the middle of a step.
-        Only passes that compute states again have these values. If the adjoint does not need such values, the reason is
-        ""."""
+        """A text that says why the adjoint needs values that no history contains, such as values in the middle of a
+        step. Only passes that recompute states have values that no history contains. If a history contains all values
+        that the adjoint needs, the text is ""."""
         for one in self.states:
             if one.later > 0:
                 return (
@@ -188,16 +187,17 @@ class Derived:
 
 def computes_again(forward: Forward, before: StatesEntry | None = None) -> bool:
     """Return True if passes of the adjoint run recompute states of the forward run. The history of the forward run may
-    have been freed. If the history was freed, `before` describes the states that an adjoint run on disk has read.
+    have been freed. If the history was freed, `before` describes the states that an existing adjoint run on disk has
+    read.
     """
     kept = forward.manifest.taps.history
     return kept.recompute if kept else before is not None and before.stencil is not None
 
 
 def states_of(forward: Forward, derived: Derived, before: StatesEntry | None = None) -> StatesEntry | None:
-    """Return the states of the forward run that the adjoint reads, or None if it reads no states. `before` has the same
-    meaning as in `computes_again`. If passes compute states again, `derived` must be the result of `Derived.hoisted`.
-    """
+    """Return the states of the forward run that the adjoint reads, or None if the adjoint reads no states. `before` has
+    the same meaning as in `computes_again`. If passes recompute states, `derived` must be the result of
+    `Derived.hoisted`."""
     if not derived.states:
         return None
     kept, sums = forward.manifest.taps.history, tuple(derived.adjoint.gradients.values())
@@ -233,5 +233,6 @@ def require_states(forward: Forward, derived: Derived) -> None:
 
 
 def inputs_of(stencil: Stencil) -> list[str]:
-    """Return the names of all static fields, of all parameters, and of the signals whose values the user gives."""
+    """Return the names of all static fields, of all parameters, and of all signals that get their values from the
+    user."""
     return [*static_fields(stencil), *(one.name for one in stencil.parameters), *stencil.given_signals]

@@ -1,19 +1,19 @@
 """This module computes parts of the gradients of an adjoint run. Some parts are views, whose values are computed when a
-program reads these values. Other parts are the contributions of the scales of sources.
+program reads these values. Other parts of the gradients come from sources whose scale depends on an input.
 
 Objects of the classes `Computed` and `Corrected` are indexed like arrays. `Corrected` adds values in a few cells of
 another view. `Computed` and `Corrected` read a few planes of a run at a time, so a gradient is never in memory as a
 whole.
 
-A point of a source can lie between cells. So the source adds values to cells around the point. These cells are called
-the corners of the point. In step t, a source adds weight * scale * value[t] to its field at each corner. If the scale
-depends on an input m, each corner contributes this value to the gradient with respect to m:
+A point of a source can lie between cells. So a source adds its values to the cells around the point. The cells around a
+point are called the corners of the point. In step t, a source adds weight * scale * value[t] to its field at each
+corner. If the scale depends on an input m, each corner contributes this value to the gradient with respect to m:
 
     (derivative of the scale with respect to m)  *  weight  *  (sum over t of adjoint[t] * value[t])
 
 The adjoint run records adjoint[t] at the corners, before or after each step. The adjoint run goes from the last step to
-the first. After the run, the sums are computed in the same order, in float64. So the bits of the sums do not depend on
-the plan.
+the first. After the adjoint run, the sums over t are computed in float64, also from the last step to the first. So the
+bits of the sums over t do not depend on the plan.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ CORNERS = "source_{}_corners"
 
 
 class Computed(PlanesView):
-    """A view whose values are computed by a `Program`. The value of a cell is computed from the values of a run's
-    fields in this cell."""
+    """A view whose values are computed by a `Program`. The value of a cell is computed from the values that the fields
+    of a run have in the same cell."""
 
     def __init__(
         self, simulation: Simulation, stencil: Stencil, program: Program, scalars: Sequence[float], held: str
     ) -> None:
-        """`held` is the name of the field that holds the adjoint. The result is 0 in all cells in which the adjoint is
-        0.
+        """`held` is the name of the field that holds the adjoint. In all cells in which the adjoint is 0, the values of
+        the view are 0.
         """
         self._program, self._scalars, self._held = program, scalars, held
         self._loads = {
@@ -75,12 +75,12 @@ class Computed(PlanesView):
 
 
 class Corrected(PlanesView):
-    """A view of another view or of an array. In some cells, this view adds given values to the values of the other view
-    or array."""
+    """A view of another view or of an array. In some cells, a `Corrected` view adds given values to the values of the
+    other view or array."""
 
     def __init__(self, base: Any, cells: NDArray[np.int64], values: NDArray[np.float64]) -> None:
-        """`cells` has the shape (cells, axes), and `values` has the shape (cells,). Values of the same cell are added
-        in float64, in the order of `cells`."""
+        """`cells` has the shape (cells, axes), and `values` has the shape (cells,). If a cell occurs several times in
+        `cells`, its values are added in float64, in the order of `cells`."""
         self.shape, self.dtype, self._base = base.shape, base.dtype, base
         self._cells, place = np.unique(cells, axis=0, return_inverse=True)
         self._values: NDArray[np.float64] = np.zeros(len(self._cells))
@@ -110,16 +110,16 @@ def weighted(simulation: Simulation, field: str, weight: int) -> Computed:
 
 def _groups(view: PlanesView, wanted: range) -> Iterator[tuple[range, slice]]:
     """Divide the planes with the numbers in `wanted` into groups. Yield two values for each group: the numbers of its
-    planes, and the slice of `view` that selects these planes."""
+    planes, and the slice that selects its planes from `view`."""
     for first, end in plane_groups((len(wanted), *view.shape[1:]), view.dtype.itemsize):
         part = wanted[first:end]
         yield part, slice(part.start, part.stop if part.stop >= 0 else None, part.step)
 
 
 def scaled_sources(stencil: Stencil, sources: Sequence[SourceEntry], inputs: Sequence[str]) -> tuple[int, ...]:
-    """Return the numbers of the sources whose scale depends on one of these inputs. An earlier version of Outcrop
-    stored scales without the names of their parameters. Raises InputError if a source has such a scale and one of the
-    inputs is a parameter."""
+    """Return the numbers of the sources whose scale depends on at least one name in `inputs`. Earlier versions of
+    Outcrop stored the scale of a source without the names of the parameters in the scale. Raises InputError if a source
+    has a scale without names of parameters, and one of the inputs is a parameter."""
     parameters = {one.name for one in stencil.parameters}
     found = []
     for number, source in enumerate(sources):
@@ -138,8 +138,8 @@ def scaled_sources(stencil: Stencil, sources: Sequence[SourceEntry], inputs: Seq
 
 def corner_sampling(forward: Forward, adjoint: Adjoint, number: int) -> Sampling:
     """Return receivers that record the adjoint at the corners of all points of source `number`. Each corner of the
-    source is one point of the receivers, so their trace has the shape (steps, points * corners). The trace is 0 at
-    corners that no step updates."""
+    source is one point of the receivers, so the trace of the receivers has the shape (steps, points * corners). The
+    trace is 0 at corners that no step updates."""
     source = forward.definitions.injections[number]
     field, inside = adjoint.sources[source.field], forward.inside(source.cells)
     factor = np.where(inside, forward.factor_at(adjoint, source.field, source.cells), 1.0)
@@ -151,10 +151,10 @@ def corner_sampling(forward: Forward, adjoint: Adjoint, number: int) -> Sampling
 def scale_terms(
     forward: Forward, traces: Mapping[str, NDArray[np.float64]], name: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the contributions of all scales to the gradient with respect to the input `name`. The first result has the
-    cells of the contributions, with the shape (contributions, 3). The second result has the values of the
-    contributions. `traces` contains the traces of the adjoint run. If `name` is a parameter, the gradient is the sum of
-    all these values."""
+    """Return the contributions of all scales to the gradient with respect to the input `name`. The first result, an
+    array of shape (contributions, 3), contains the cell of each contribution. The second result contains the value of
+    each contribution. `traces` contains the traces of the adjoint run. If `name` is a parameter, the gradient is the
+    sum of the values of all contributions."""
     cells, values = [np.zeros((0, 3), np.int64)], [np.zeros(0)]
     for number in scaled_sources(forward.stencil, forward.manifest.taps.sources, [name]):
         source = forward.definitions.injections[number]
@@ -170,8 +170,8 @@ def scale_terms(
 
 
 def _sums(source: Injection, trace: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sum of adjoint[t] * value[t] over all steps t, for each corner. The first row of `trace` belongs to
-    the last step."""
+    """For each corner of the source, return the sum over all steps t of adjoint[t] * value[t]. The first row of `trace`
+    belongs to the last step."""
     found: NDArray[np.float64] = np.zeros(source.weights.shape)
     last = len(trace) - 1
     for back, row in enumerate(trace):

@@ -8,26 +8,27 @@
     sources                           "source"              one array (steps, points) for each source
     parameters and signals            name                  a number; an array (steps,)
 
-The runs of this module are made in temporary folders beside the user's run. Each folder is removed when its runs are no
-longer needed.
+This module makes its runs in temporary folders beside the user's run. Each temporary folder is removed when its runs
+are no longer needed.
 
 `SourceOperator` treats a run as a linear function from the values of the run's sources to the run's traces:
 
     matvec     sources  ──► forward run, from zeros ──► traces
     rmatvec    residuals ──► adjoint run             ──► gradient with respect to the sources
 
-A vector has the values of all sources, or of all receivers, in the order of the options. The values of one source or
-receiver are ordered by step. The values of one step are ordered by point.
+A vector of the operator has the values of all sources, or of all receivers. The order is the order in the options of
+the run. In a vector of the operator, the values of one source or receiver are ordered by step. In a vector of the
+operator, the values of one step are ordered by point.
 
 The Taylor test checks whether a gradient agrees with the values of its misfit.
 
-The value J(m + h d) is the misfit of a run whose inputs m are changed by h times a random direction d. If g is the
+J(m + h d) is the misfit of a run whose inputs m were changed by a random direction d, multiplied by h. If g is the
 gradient of J at m, the remainder is proportional to the square of h:
 
     remainder(h) = |J(m + h d) - J(m) - h <g, d>|         remainder(h) / remainder(h / 2)  ──►  2**2
 
-If g is wrong, the remainder is proportional to h. The rate is log2(remainder(h) / remainder(h / 2)). So the rate is 2
-for a correct gradient, and 1 for a wrong gradient.
+If the gradient g is wrong, the remainder is proportional to h. The rate of the Taylor test is log2(remainder(h) /
+remainder(h / 2)). So the rate of the Taylor test is 2 for a correct gradient, and 1 for a wrong gradient.
 """
 
 from __future__ import annotations
@@ -70,11 +71,11 @@ padding."""
 
 
 class Original:
-    """A run at step 0. The method `copy` makes copies of this run with other inputs. A copy runs `steps` steps."""
+    """A run at step 0. The method `copy` makes copies of the run with other inputs. A copy runs `steps` steps."""
 
     def __init__(self, simulation: Simulation, steps: int) -> None:
-        """If initial values are missing in the directory of the run, write them. Raises InputError if the run is no
-        longer at step 0."""
+        """If initial values are missing in the directory of the run, write them. Raises InputError if the run has
+        already computed steps."""
         require_initial(simulation)
         simulation.fill()
         state = simulation.reader()
@@ -92,8 +93,8 @@ class Original:
         return grid_shape(self.manifest.own_shape)
 
     def refresh(self) -> None:
-        """Read the manifest of the run again, because the user may have assigned other initial values in the meantime.
-        Raises InputError if the run has begun."""
+        """Read the manifest of the run again, because the user may have assigned new initial values. Raises InputError
+        if the run has begun."""
         self._forward.state.refresh()
         _require_step_0(self.simulation, self.manifest.step)
 
@@ -111,7 +112,7 @@ class Original:
 
     def values(self, name: str) -> list[NDArray[np.float64]]:
         """Return a list with the values of an input that is not an array. If the input is "source", the list has one
-        entry for each source. For a parameter or a signal, the list has a single entry."""
+        entry for each source. If the input is a parameter or a signal, the list has one entry."""
         manifest, signals = self.manifest, decode_signals(self.manifest.signals)
         if name == SOURCES:
             found = []
@@ -124,7 +125,7 @@ class Original:
         return [signals[name][: self.steps] if name in signals else np.array(manifest.parameters[name])]
 
     def updated_cells(self) -> tuple[slice, slice, slice]:
-        """Return the cells of the user's grid that steps update, on the engine's axes."""
+        """Return the range of cells of the user's grid that steps update, for each of the engine's axes."""
         axes = zip(self._forward.updated_cells, self._pads, self.shape, strict=True)
         z, y, x = (slice(max(0, one.start - pad), min(n, one.stop - pad)) for one, pad, n in axes)
         return z, y, x
@@ -135,7 +136,7 @@ class Original:
     ) -> Simulation:  # fmt: skip
         """Make a copy of the run. The copy is at step 0. `arrays` maps the name of an array to a function that changes
         its planes. `values` contains new values of other inputs, in the form that the method `values` returns. `dtype`
-        and `is_unstable` replace these options of the run."""
+        and `is_unstable` replace the options `dtype` and `unstable` of the run."""
         self.refresh()
         manifest, forward = self.manifest, self._forward
         definition = self._definition(values, dtype or manifest.dtype)
@@ -149,7 +150,8 @@ class Original:
         return run
 
     def _definition(self, values: Mapping[str, Sequence[NDArray[np.float64]]], dtype: str) -> Definition:
-        """Return the definition of the run with other sources, parameters and signals, and without a history."""
+        """Return the definition of a copy of the run. The copy has other sources, parameters and signals, and no
+        history."""
         manifest, forward, own = self.manifest, self._forward, self._forward.definitions
         parameters = {name: float(values[name][0]) if name in values else one
                       for name, one in manifest.parameters.items()}  # fmt: skip
@@ -165,8 +167,8 @@ class Original:
         return replace(definition, dtype=dtype, parameters=parameters, signals=texts)
 
     def _injection(self, one: Injection, values: NDArray[np.float64]) -> Injection:
-        """Return a source with other values. In the rim, where steps change no value, the weights of the source become
-        0."""
+        """Return a source with other values. Steps change no value in the rim, so the weights of a source become 0
+        there."""
         return replace(one, values=values, weights=np.where(self._forward.inside(one.cells), one.weights, 0.0))
 
     @property
@@ -174,9 +176,9 @@ class Original:
         return inside(self.manifest.padding, 0)
 
     def _read(self, name: str) -> PlaneSource:
-        """Return a function that reads planes of an array at step 0, including the padding. If a field has no values
-        yet, the function returns zeros. If an array of previous or older values has no values yet, the function
-        returns the values of its field."""
+        """Return a function that reads planes of an array at step 0, including the padding. For a field without values,
+        the function returns zeros. For an array of previous or older values that has no values yet, the function
+        returns the values of the array's field."""
         manifest = self.manifest
         if name not in manifest.filled:
             name, _ = self._forward.stencil.older_values.get(name, (name.removesuffix(PREVIOUS), 0))
@@ -190,8 +192,8 @@ class Original:
         return planes[:, pad_y : pad_y + ny, pad_x : pad_x + nx]
 
     def _changed(self, name: str, change: PlaneChange | None, dtype: str) -> PlaneSource:
-        """Return a function that reads planes of an array. The function `change` is applied to the cells of the user's
-        grid in these planes."""
+        """Return a function that reads planes of an array. The returned function applies `change` to the cells of the
+        user's grid in the planes that it reads."""
         read, pad, nz = self._read(name), self._pads[0], self.shape[0]
 
         def give(z0: int, z1: int) -> NDArray[Any]:
@@ -206,7 +208,7 @@ class Original:
 
 
 def _with_parameters(source: Injection, parameters: Mapping[str, Any]) -> Injection:
-    """Return a source whose scale has the given values of parameters."""
+    """Return a copy of `source` in whose scale the parameters have the given values."""
     if (scale := source.scale) is None or not scale.names:
         return source
     pairs = zip(scale.names, scale.scalars, strict=True)
@@ -230,7 +232,7 @@ def _require_step_0(simulation: Simulation, step: int) -> None:
 
 @contextmanager
 def temporary_folder(simulation: Simulation, purpose: str) -> Iterator[str]:
-    """Make a folder in the directory that contains the run. When the `with` block ends, remove the folder with its
+    """Make a folder in the directory that contains the run. When the `with` block ends, remove the folder and its
     contents."""
     directory = simulation.directory
     place = None if is_block_device(directory) else directory.parent
@@ -246,10 +248,11 @@ class Objective:
         scipy.optimize.minimize(fun, fun.start, jac=True, method="L-BFGS-B")
 
     The vector x contains the values of all inputs in `wrt`, one after the other, in float64. The vector x is in memory,
-    and optimisers keep several such vectors. So this class is for small grids. `fun.start` is the vector of the inputs
-    of `sim`. `sim` must be at step 0 and stays at step 0. Each evaluation runs a copy of `sim` forward and backward.
-    The copy is in a temporary folder beside the directory of `sim`. After the evaluation, the temporary folder is
-    removed. A gradient with respect to cells in the rim is 0, so optimisers do not change these cells.
+    and optimisers keep several such vectors. So the class `Objective` is for small grids. `fun.start` is the vector of
+    the inputs of `sim`. `sim` must be at step 0 and stays at step 0. Each evaluation runs a copy of `sim` forward and
+    backward. The copy of `sim` is in a temporary folder beside the directory of `sim`. After the evaluation, the
+    temporary folder is removed. The gradient is 0 for cells in the rim, so optimisers do not change the values of these
+    cells.
 
     `wrt` contains the names that `Simulation.adjoint` accepts. Raises InputError for wrong arguments, and the errors of
     `Simulation.gradient`.
@@ -273,9 +276,9 @@ class Objective:
         return _flat(one for name in self._names for one in self._values(name))
 
     def unpack(self, x: Any) -> dict[str, Any]:
-        """Divide the vector x into its inputs. In the returned dictionary, each key is the name of an input. The values
-        of the input are an array, or a list of arrays for "source". Raises InputError if x is not a vector of finite
-        numbers of the right length."""
+        """Divide the vector x into the values of each input. The keys of the returned dictionary are the names of the
+        inputs. The value of a key is an array. For "source", the value is a list of arrays. Raises InputError if x is
+        not a vector of finite numbers of the right length."""
         found: dict[str, Any] = {}
         for name, parts in self._split(x).items():
             if self._original.is_array(name):
@@ -298,7 +301,8 @@ class Objective:
             return value, _flat(each for one in parts for each in (one if isinstance(one, list) else [one]))
 
     def _split(self, x: Any) -> dict[str, list[NDArray[np.float64]]]:
-        """Divide a vector into the values of each input, in the form that `_values` returns."""
+        """Divide a vector into the values of each input. The values of an input have the form that `_values`
+        returns."""
         shapes = [shape for several in self._shapes.values() for shape in several]
         size, given = sum(map(math.prod, shapes)), as_real_array(x)
         if given is None or given.shape != (size,) or not np.isfinite(given).all():
@@ -325,7 +329,7 @@ def _flat(parts: Iterator[Any]) -> Vector:
 
 
 def split_vector(vector: Vector, shapes: Iterable[tuple[int, ...]]) -> Iterator[NDArray[np.float64]]:
-    """Divide a vector into arrays of these shapes, one after the other."""
+    """Divide a vector into arrays of the given shapes, one after the other."""
     begin = 0
     for shape in shapes:
         end = begin + math.prod(shape)
@@ -337,12 +341,13 @@ def split_vector(vector: Vector, shapes: Iterable[tuple[int, ...]]) -> Iterator[
 
 
 class SourceOperator:
-    """The linear operator from the values of all sources of a run to the traces of all its receivers.
+    """A linear operator that takes the values of all sources of a run, and returns the traces of all receivers of the
+    run.
 
     `shape` is (number of values of all traces, number of values of all sources). `matvec` and `rmatvec` take and return
-    vectors in float64. For SciPy's solvers, pass this object to `scipy.sparse.linalg.aslinearoperator`. The operator
-    uses the static fields and the parameters of the run. Raises InputError when the run has no step, no source or no
-    receivers, and for stencils that are not linear.
+    vectors in float64. For SciPy's solvers, pass a `SourceOperator` to `scipy.sparse.linalg.aslinearoperator`. The
+    operator uses the static fields and the parameters of the run. Raises InputError when the run has no step, no source
+    or no receivers, and for stencils that are not linear.
     """
 
     dtype = np.dtype(np.float64)
@@ -365,7 +370,7 @@ class SourceOperator:
         self.shape = sum(map(math.prod, self._traces.values())), sum(map(math.prod, self._sources))
 
     def matvec(self, values: Any) -> NDArray[np.float64]:
-        """Run forward with these values of the sources, and return the traces. All fields begin with 0."""
+        """Run forward with `values` as the values of the sources, and return the traces. All fields begin with 0."""
         forward, parts = self._forward, _split(values, self._sources)
         injections = [
             replace(one, values=part, weights=np.where(forward.inside(one.cells), one.weights, 0.0))
@@ -381,7 +386,7 @@ class SourceOperator:
             return np.concatenate([run.traces[name].reshape(-1) for name in self._traces])
 
     def rmatvec(self, values: Any) -> NDArray[np.float64]:
-        """Run the adjoint with these residuals of the traces. Return the gradient with respect to the values of the
+        """Run the adjoint with the given residuals of the traces. Return the gradient with respect to the values of the
         sources."""
         parts = _split(values, list(self._traces.values()))
         with temporary_folder(self._simulation, "operator") as folder:
@@ -395,8 +400,8 @@ def dot_test(simulation: Simulation, seed: int = 0) -> float:
     """Compare the scalar products <F q, d> and <q, F* d> for random vectors q and d. F is the `SourceOperator` of the
     run, and F* is the adjoint of F.
 
-    Return the difference of the scalar products, divided by the product of the norms of F q and d. If the adjoint is
-    correct, the result is about 1e-15 in float64 and 1e-7 in float32. Raises the errors of `SourceOperator`.
+    Return |<F q, d> - <q, F* d>| / (||F q|| ||d||). If the adjoint is correct, the result is about 1e-15 in a run in
+    float64, and about 1e-7 in a run in float32. Raises the errors of `SourceOperator`.
     """
     operator, rng = SourceOperator(simulation), np.random.default_rng(as_whole_number(seed, "seed", minimum=0))
     sources, residuals = rng.standard_normal(operator.shape[1]), rng.standard_normal(operator.shape[0])
@@ -409,8 +414,9 @@ def dot_test(simulation: Simulation, seed: int = 0) -> float:
 
 
 def _leaves_zero(stencil: Stencil, manifest: Manifest) -> bool:
-    """Return True if a step changes fields that are 0: the stencil has terms without an updated field. The terms are
-    evaluated for random values of the static fields, signals and positions."""
+    """Return True if a step can change fields that are 0. If fields of 0 change, the stencil has a term without an
+    updated field. To find out, one step is evaluated for updated fields of 0 and for random values of the static
+    fields, signals and positions."""
     rng, updated = np.random.default_rng(0), {target for stage in stencil.stages for target in stage.targets}
     scalars = [manifest.parameters[one.name] for one in stencil.parameters]
     scalars += rng.uniform(0.5, 1.5, len(stencil.signals)).tolist()
@@ -439,25 +445,25 @@ def _split(values: Any, shapes: Sequence[tuple[int, int]]) -> list[NDArray[np.fl
 HALVINGS = 4
 
 ROUNDING = 64 * float(np.finfo(np.float64).eps)
-"""A remainder that is smaller than this fraction of the misfit may be only a rounding error."""
+"""If a remainder is smaller than ROUNDING times the misfit, it is possibly only a rounding error."""
 
 
 def taylor_test(
     simulation: Simulation, steps: int, misfit: MisfitFunction, wrt: str | Sequence[str], seed: int = 0,
     change: float = 0.01,
 ) -> dict[str, NDArray[np.float64]]:  # fmt: skip
-    """Check whether the gradients of a misfit agree with the values of the misfit. Return four rates for each name in
-    `wrt`. If a gradient is correct, the rates converge to 2, and the last rates are 2.0 +- 0.05. If a gradient is
-    wrong, the rates are near 1.
+    """Check whether the gradients of a misfit agree with the values of the misfit. The result has four rates for each
+    name in `wrt`. If a gradient is correct, the rates converge to 2, and the last rates are 2.0 +- 0.05. If a gradient
+    is wrong, the rates are near 1.
 
     The inputs are changed in a random direction. The first change is `change` times the root mean square of the values
-    of the inputs. If all values are 0, the first change is `change`. Each later change is half of the previous change.
-    The inputs in `wrt` are changed one at a time, and only in cells that steps update. For a misfit that is not
-    quadratic in the inputs, a large `change` moves the rates away from 2.
+    of the inputs. If all values of the inputs are 0, the first change is `change`. Each of the later changes is half of
+    the previous change. The inputs in `wrt` are changed one at a time, and only in cells that steps update. For a
+    misfit that is not quadratic in the inputs, a large `change` moves the rates away from 2.
 
     `simulation` must be at step 0 and stays at step 0. The test runs copies of `simulation` in temporary folders beside
-    the directory of the run. The first name needs seven forward runs and an adjoint run, and each further name needs
-    five forward runs. The gradient is computed in the dtype of the run. The values of the misfit are computed in
+    the directory of the run. The first name in `wrt` needs seven forward runs and one adjoint run. Each further name
+    needs five forward runs. The gradient is computed in the dtype of the run. The values of the misfit are computed in
     float64, because differences of misfits in float32 are mostly rounding errors. Runs in float64 need up to twice the
     memory of runs in float32. Raises the errors of `Simulation.gradient`, and InputError if the remainders are rounding
     errors."""
@@ -489,8 +495,8 @@ def taylor_test(
 
 
 class _Direction:
-    """A random direction in which an input is changed. The values of the direction have about the same root mean square
-    as the values of the input. Each plane of an array has its own random numbers, so that the plane can be computed
+    """A random direction in which an input is changed. The root mean square of the direction is about the root mean
+    square of the input's values. Each plane of an array has its own random numbers, so that the plane can be computed
     again."""
 
     def __init__(self, original: Original, name: str, seed: Sequence[int]) -> None:
@@ -507,8 +513,8 @@ class _Direction:
         self._values = [np.asarray(one * self._scale) for one in random]
 
     def changes(self, size: float) -> tuple[dict[str, PlaneChange], dict[str, Sequence[NDArray[np.float64]]]]:
-        """Return the changes for a copy of the run. In this copy, the input is changed by `size` times this direction.
-        The changes have the form that `Original.copy` accepts."""
+        """Return the changes that make the inputs of a copy of the run. In the copy, `size` times the random direction
+        is added to the input. The changes have the form that `Original.copy` accepts."""
         if not self.is_array:
             pairs = zip(self._original.values(self.name), self._values, strict=True)
             return {}, {self.name: [one + size * direction for one, direction in pairs]}
@@ -541,7 +547,7 @@ class _Direction:
 
 
 def _value(original: Original, misfit: MisfitFunction, direction: _Direction | None, size: float) -> float:
-    """Return the misfit of a copy of the run. The copy computes in float64, and an input of the copy is changed by
+    """Return the misfit of a copy of the run. The copy computes in float64. Its input is the input of the run plus
     `size` times `direction`."""
     arrays, values = direction.changes(size) if direction else ({}, {})
     with temporary_folder(original.simulation, "taylor") as folder:

@@ -5,9 +5,9 @@ machines, the cut, and the plan.
     each plan     machine_for    one rank measures each disk                    ──► the share of each rank
                   choose_plan    measured update rates of all ranks             ──► the same sizes on all ranks, proved
 
-This module gathers the figures of all ranks, and plan/rank_planner.py makes the choices from these figures. The
-functions for the figures and for the plan also work for a process that runs alone. If there are several ranks, all
-ranks must call the function together."""
+This module gathers the figures of all ranks, and plan/rank_planner.py makes the choices from these figures.
+`machine_for` and the function that makes the plan also work for a process that runs alone. If there are several ranks,
+all ranks must call a function of this module together."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def require_machine_memory(budget_bytes: int) -> None:
 
 
 def beyond_memory(budget_bytes: int) -> str:
-    """Return a text if this machine has less memory than the budget, and "" otherwise."""
+    """If this machine has less memory than the budget, return a message. If the machine has enough memory, return
+    ""."""
     memory_bytes = discover.memory_bytes()
     if budget_bytes <= memory_bytes:
         return ""
@@ -59,20 +60,21 @@ def machine_for(
     settings: Settings, directories: Sequence[Path], problem: Problem, budget_bytes: int, may_measure: bool,
     group: RankGroup | None = None,
 ) -> Machine:  # fmt: skip
-    """Return the figures of this machine for a run. If `may_measure` is false, no scratch file is written.
+    """Return the figures of this machine for a run. If `may_measure` is false, the function writes no scratch file for
+    a measurement.
 
     The ranks of a node run at the same time, so each rank has an equal share of the node's last-level caches. Ranks
-    that use the same disk have equal shares of its bandwidth. This function returns at about the same time on all
-    ranks. So all ranks then measure their update rates at the same time, and the conditions are similar to the
-    conditions in the run."""
+    that use the same disk have equal shares of its bandwidth. `machine_for` returns at about the same time on all
+    ranks. So all ranks measure their update rates at the same time, in conditions that are similar to the conditions in
+    the run."""
     places = [nearest_existing(path) for path in directories]
     layout, caches = lay_out(settings.threads, settings.bind), discover.caches()
     if group is None:
         device = measure.device(places, settings.io, may_measure, problem)
     else:
         device = _shared_device(group, places, settings.io, may_measure, problem)
-    # All ranks start this measurement at the same time. Therefore ranks on the same cores or the same memory slow each
-    # other down, as in the run.
+    # All ranks start the measurement of the checksum rate at the same time. Therefore ranks that use the same cores or
+    # the same memory slow each other down, as in the run.
     checksums = measure.checksum_rate(settings.threads, budget_bytes, group is None)
     of_node = group.ranks_on_same_node if group else 1
     return Machine(
@@ -89,9 +91,9 @@ def machine_for(
 def _shared_device(
     group: RankGroup, places: Sequence[Path], io: str, may_measure: bool, problem: Problem
 ) -> StorageRates:
-    """Each rank gets an equal share of its disk. Return the figures of this share. If several ranks use a disk, only
-    the rank with the lowest number measures the disk. If all these ranks measured at the same time, each rank would
-    measure a random share of the bandwidth."""
+    """Each rank gets an equal share of its disk. Return the figures of the share of this rank. If several ranks use a
+    disk, only the rank with the lowest number measures the disk. If all ranks of a disk measured at the same time, each
+    rank would measure a random share of the bandwidth."""
     own = [group.places[group.rank].node, *map(measure.source_of, places)]
     every = group.allgather(own)
     first = every.index(own)
@@ -106,14 +108,14 @@ def choose_cuts(
 ) -> tuple[Cut, Cut]:  # fmt: skip
     """Return the cuts of a new run along y and along z. There are `parts_z` parts along z. `problem` is the problem of
     the whole grid. `work` is the work of an update, relative to the work of an update of a heat equation. `has_steps`
-    is False if the number of steps of the run is not known yet. The parts along y are then equal, unless the user has
-    given the scheme and the steps of a pass. Parts along z are always equal.
+    is False if the number of steps of the run is not known yet. If the number of steps is not known, the parts along y
+    are equal, unless the user has given the scheme and the steps of a pass. Parts along z are always equal.
 
-    If all ranks share the directory and the grid is cut only along y, all parts together will be one Zarr array. In
-    this case, the cut must fit the chunks of this array. If the cut fits the chunks and the scheme is split tiling, the
-    lowest rank has more updates than the other ranks. The tuner considers this difference. Raises InputError if the
-    grid has too few rows or planes, and for schemes that cannot have these parts. Raises BudgetError if a budget is too
-    small."""
+    If all ranks use the same directory and the grid is cut only along y, all parts of an array form one Zarr array. If
+    the parts form a Zarr array, the cut must fit the chunks of the Zarr array. If the cut fits the chunks and the
+    scheme is split tiling, the lowest rank has more updates than the other ranks. The tuner considers the different
+    numbers of updates. Raises InputError if the grid has too few rows or planes, and for schemes that do not work with
+    the parts. Raises BudgetError if a budget is too small."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
     for_chunks = parts_z == 1 and will_share(group, directories[0])
@@ -131,10 +133,10 @@ def _balanced(
 ) -> Cut:  # fmt: skip
     """Return a cut with which split tiling gives all ranks equal work. The parts of `cut` have the same number of rows.
 
-    The best cut depends on the number of steps of a pass. The function computes this number of steps from assumed
-    update rates, because nothing is measured yet. If the passes later have another number of steps, the times of the
-    ranks differ more. The cut is still better than equal parts if the passes have at least half of the assumed
-    steps."""
+    The best cut depends on the number of steps in a pass. The function computes the number of steps in a pass from
+    assumed update rates, because no rates are measured yet. If the passes of the run have a different number of steps,
+    the times of the ranks differ more. The cut is still better than equal parts if the passes have at least half of the
+    assumed steps."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
     if not any(is_moved(problem, one) for one in ([named] if named else RANK_SCHEMES.values())):
@@ -158,8 +160,9 @@ def choose_plan(
     part: PartEntry | None = None, whole: Problem | None = None,
 ) -> TunedPlan:  # fmt: skip
     """Return the plan of this process or of this rank for `problem`. If there are several ranks, `part` is the part of
-    this rank, and `whole` is the problem of the whole grid. Rank 0 then proves that the plans of all ranks fit together
-    before any rank uses its plan. The cache tiles can differ between ranks. Raises the errors of `choose`."""
+    this rank, and `whole` is the problem of the whole grid. If there are several ranks, rank 0 proves that the plans of
+    all ranks fit together before any rank uses its plan. The cache tiles can differ between ranks. Raises the errors of
+    `choose`."""
     budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
     if group is None or part is None or whole is None:
         return choose(problem, machine, budget_bytes, scheme, rate, given)
@@ -183,10 +186,11 @@ def _choose_measured(
     group: RankGroup, propose: Callable[[], list[JointChoice]], machine: Machine, rate: UpdateRate
 ) -> JointChoice:
     """Return the choice with which the slowest rank needs the least time. `propose` returns all choices, beginning with
-    the best. All ranks measure the update rate of the best choice again, at the same time. Then the ranks propose
-    again, until the best choice has such a rate. Other rates can be too high, because the ranks have measured them at
-    different times, and then each rank had the whole memory bandwidth of its node. If the run is too short for
-    measurements on any rank, or if the memory of any rank is too small, the best choice so far is returned."""
+    the best. All ranks measure the update rate of the best choice again, at the same time. Then the ranks call
+    `propose` again, until all ranks have measured the rate of the best choice at the same time. A rate that one rank
+    measures alone can be too high, because the rank has the whole memory bandwidth of its node during the measurement.
+    On some rank, the run can be too short or the memory too small for a measurement. If a rank cannot measure, the
+    function returns the best choice that was found until then."""
     meter = rate if isinstance(rate, UpdateRateMeter) else None
     known, final = set[Sizes](), list[JointChoice]()
     while True:
@@ -205,8 +209,8 @@ def _choose_measured(
 
 
 def _gather(group: RankGroup) -> Gather:
-    """Return a function that takes the value of this rank, and returns the values of all ranks. The value of this rank
-    is the only entry of a list, because each process has one rank."""
+    """Return a function that takes a list with the value of this rank, and returns a list with the values of all ranks.
+    The first list has only one entry, because each process has one rank."""
 
     def gather(values: list[Any]) -> list[Any]:
         (value,) = values

@@ -6,14 +6,14 @@ value:
 
     misfit(simulation)  ──►  value, {name: residuals}          `Simulation.adjoint` takes these residuals
 
-`Misfit` is a misfit function of this form. The value of a `Misfit` is half the weighted sum of squared differences.
-Fields are compared a few planes at a time, because a field can be larger than memory. `Simulation.gradient` calls
-`gradient`:
+A `Misfit` is a function that takes a simulation and returns a value and residuals. The value of a `Misfit` is half the
+weighted sum of squared differences. Fields are compared a few planes at a time, because a field can be larger than
+memory. `Simulation.gradient` calls `gradient`:
 
     check all arguments ──► forward run ──► misfit ──► residuals ──► adjoint run ──► gradients
 
-The forward run and the adjoint run are kept on disk. After an interruption, another call of `gradient` continues these
-runs.
+The forward run and the adjoint run are kept on disk. After an interruption, another call of `gradient` continues the
+forward run and the adjoint run.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Summable:
         return SumOfMisfits((self, other)) if callable(other) else NotImplemented
 
     def __radd__(self, other: Any) -> Any:
-        """Add this misfit to another function that is a misfit. Python's `sum` begins with the number 0, so a misfit
-        can also be added to 0."""
+        """Add this misfit to another function that is a misfit. A misfit can also be added to the number 0, because
+        Python's `sum` begins with 0."""
         if callable(other):
             return SumOfMisfits((other, self))
         return self if other == 0 else NotImplemented
@@ -70,16 +70,18 @@ class Misfit(Summable):
 
         value = 1/2 * sum of weight * (computed - observed)**2
 
-    `name` says what is compared. The name of receivers means their traces, of shape (steps, points). The name of an
-    updated field means the last values of this field, on the whole grid. A name such as "side/u" means the snapshots
-    `sim.snapshots["side/u"]`, of shape (times, nz, ny, nx). The snapshots must have a name and a small box. The
-    residuals of snapshots need 8 bytes for each cell of the box and each step. Their size must not exceed 256 MiB.
+    `name` says what is compared. If `name` is the name of receivers, the misfit compares the traces of the receivers,
+    of shape (steps, points). If `name` is the name of an updated field, the misfit compares the last values of the
+    field, on the whole grid. With a name such as "side/u", the misfit compares the snapshots `sim.snapshots["side/u"]`,
+    of shape (times, nz, ny, nx). The snapshots must have a name and a small box. The residuals of snapshots need 8
+    bytes for each cell of the box and each step. The size of the residuals of snapshots must not exceed 256 MiB.
 
     `observed` has the shape of the computed values. `observed` may be an array, a memory map of NumPy or a Zarr array.
     For receivers of Devito's equations, `observed` can also be the whole array of Devito, such as `rec.data`, with all
-    rows of this array. The misfit then uses the rows that the steps fill. For a field, `observed` may have any form
-    that `sim[name] = ...` accepts. If `observed` is None, all observed values are 0, and the misfit is an energy.
-    `weight` is a number, or an array with the shape of the computed values. If `weight` is None, all weights are 1.
+    rows of this array. From the whole array of Devito, the misfit uses the rows that the steps fill. For a field,
+    `observed` may have any form that `sim[name] = ...` accepts. If `observed` is None, all observed values are 0, and
+    the misfit is an energy. `weight` is a number, or an array with the shape of the computed values. If `weight` is
+    None, all weights are 1.
 
     Misfits can be added with `+`. A call of a misfit with a simulation returns the value and the residuals for
     `Simulation.adjoint`. Sums are computed in float64. Raises InputError for unknown names, wrong shapes, and values
@@ -148,8 +150,8 @@ class Misfit(Summable):
         return _Compared(shape, computed, blocks(self._observed, 0.0), blocks(self._weight, 1.0), True)
 
     def _whole(self, shape: Shape, computed: Blocks, rows: _DevitoRows | None = None) -> _Compared:
-        """Return the values that are compared if the misfit is about traces or snapshots. These values are compared in
-        one piece, so all of them are in memory. `rows` is given for receivers of Devito's equations."""
+        """Return the values that a misfit of traces or snapshots compares. Traces and snapshots are compared in one
+        piece, so all values are in memory. `rows` is given for receivers of Devito's equations."""
 
         def blocks(what: str, given: Any, default: float) -> Blocks:
             value: Any = default if given is None else given
@@ -177,8 +179,8 @@ class Misfit(Summable):
 @dataclass(frozen=True)
 class _DevitoRows:
     """The rows of Devito's array `name`.data that the steps of a run fill. The first step fills row `first`. Each
-    further step fills the next row, or the previous row if `way` is -1. `count` is the number of rows of the array, or
-    None if the run was opened without its equations."""
+    further step fills the next row of the array, or the previous row of the array if `way` is -1. `count` is the number
+    of rows of the array, or None if the run was opened without its equations."""
 
     name: str
     first: int
@@ -188,7 +190,7 @@ class _DevitoRows:
 
     @classmethod
     def of(cls, simulation: Simulation, name: str, steps: int) -> _DevitoRows | None:
-        """Return None if the receivers `name` do not belong to Devito's equations."""
+        """Return the rows for the receivers `name`, or None if these receivers do not belong to Devito's equations."""
         lowered, description = simulation.setup.lowered, simulation.setup.description
         receiver = lowered.receivers.get(name) if lowered else None
         if description.first_time is None or (lowered and receiver is None):
@@ -197,7 +199,8 @@ class _DevitoRows:
 
     @property
     def _ends(self) -> tuple[int, int]:
-        """The first row that steps fill, in the order of the array, and the row after the last row that they fill."""
+        """Two rows, in the order of the array: the first row that steps fill, and the row after the last row that steps
+        fill."""
         last = self.first + self.way * (self.steps - 1)
         return min(self.first, last), max(self.first, last) + 1
 
@@ -222,7 +225,7 @@ class _Compared:
 
     @property
     def groups(self) -> list[tuple[int, int]]:
-        """The ranges of the first axis that are compared one after another."""
+        """Ranges of the first axis. The values of one range are compared after the values of the previous range."""
         return list(plane_groups(self.shape, 8)) if self.is_field else [(0, self.shape[0])]
 
     def value(self) -> float:
@@ -261,7 +264,7 @@ class SumOfMisfits(Summable):
 
 
 def _added(simulation: Simulation, name: str, one: Any, other: Any) -> Any:
-    """Return the sum of two residuals. Residuals of a field are added plane by plane. Raises InputError if the
+    """Return the sum of two residuals. The residuals of a field are added plane by plane. Raises InputError if the two
     residuals have different shapes."""
     if name in simulation.traces or name not in {field.name for field in simulation.stencil.fields}:
         left, right = np.asarray(one, np.float64), np.asarray(other, np.float64)
@@ -287,8 +290,8 @@ def check(misfit: object, simulation: Simulation, steps: int) -> None:
 
 
 def evaluate(misfit: MisfitFunction, simulation: Simulation) -> tuple[float, Mapping[str, Any]]:
-    """Return the value and the residuals of a misfit. Raises InputError if the misfit returns a result of another form.
-    """
+    """Call `misfit` with the simulation, and return its value and its residuals. Raises InputError if the result of the
+    call is not a value with residuals."""
     found: Any = misfit(simulation)
     try:
         value, residuals = found
@@ -322,7 +325,7 @@ def gradient(
         reader.refresh()  # another object may have freed states of the history in the meantime
     keeps_history = reader is not None and reader.manifest.taps.history is not None
     begins_history = bool(derived.states) and simulation.step < steps and not keeps_history
-    # A run that has already computed steps without a history refuses this history later.
+    # If the run has already computed steps without a history, `run` will later refuse the history "all".
     history = History("all") if begins_history else None
     if begins_history and simulation.step == 0:
         task = task_of(simulation.setup, steps, derived.names)

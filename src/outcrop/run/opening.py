@@ -1,5 +1,5 @@
-"""Open a run on disk. One process can open its run, each of several ranks can open its part, and one process can open
-all parts for reading.
+"""Open a run on disk. One process can open a run of one process. In a run of several ranks, each rank can open its
+part, or one process can open all parts for reading.
 
 one process, one run          ──► reopen ──────────────────────────────────► a run that continues
 one process, all parts        ──► all_parts ───────────────────────────────► the whole grid, for reading
@@ -8,9 +8,9 @@ ranks, their own parts        ──► settle ─────────► re
 ranks, parts of other ranks   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank, with new rows
 ranks, a run of one process   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank
 
-If an interrupted move of rows (ranks/move.py) has left new parts, one process can also complete or undo the move. The
-process ends the move before it changes the run. It also ends the move when it opens a run that can be read only after
-the move.
+If an interrupted move of rows has left new parts (ranks/move.py), one process can also complete or undo the move. The
+process ends an interrupted move before it changes the run. The process also ends the move when it opens a run that can
+be read only after the move.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ def open_run(
     """Return the `Setup` of the run at `path`. The arguments have the same meaning as in `reopen`.
 
     If several ranks open the run, and the run does not have a part for each of these ranks, the rows are first moved to
-    these ranks. The rows also move if `ranks` gives another number of parts along z. If one process opens the directory
-    of all parts, the result is only for reading (`take_parts`). If a killed process has begun to replace the run, this
-    work is finished first. Raises the errors of `reopen`. Raises InputError if the run does not work with the number of
-    ranks, or if there is too little space to move the rows."""
+    these ranks. The rows also move if `ranks` gives a number of parts along z that is different from the number in the
+    run. If one process opens the directory of all parts, the result is only for reading (`take_parts`). If a killed
+    process has begun to replace the run by a new run, the replacement is completed first. Raises the errors of
+    `reopen`. Raises InputError if the run does not work with the number of ranks, or if there is too little space to
+    move the rows."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
         place = as_path(path, "path")
@@ -96,15 +97,15 @@ def open_run(
 
 
 def needs_to_move(setup: Setup) -> bool:
-    """Return True if one process must call `take_parts` before it changes the run. This is necessary if the process has
-    opened the parts of several ranks, or if an interrupted move has left new parts."""
+    """Return True if one process must call `take_parts` before it changes the run. The result is True if the process
+    has opened the parts of several ranks, or if an interrupted move has left new parts."""
     is_alone = setup.group is None and setup.state is not None
     return is_alone and (setup.parts is not None or was_interrupted(setup.directories[0]))
 
 
 def take_parts(setup: Setup) -> Setup:
-    """Complete or undo an interrupted move. Then make one run of one process from the parts in `setup`, and return the
-    `Setup` of this run. Raises the errors of `open_run`."""
+    """Complete or undo an interrupted move. Then make a run of one process from the parts in `setup`, and return the
+    `Setup` of the new run. Raises the errors of `open_run`."""
     place = setup.directories[0]
     with _alone() as group:
         if parts := settle(group, place):
@@ -114,8 +115,8 @@ def take_parts(setup: Setup) -> Setup:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[RankGroup]:
-    """Yield a group that contains only this process. The functions that move rows between ranks also work with this
-    group."""
+    """Yield a group that contains only this process. The functions that move rows between ranks also work with a group
+    of one process."""
     group = RankGroup(0, 1, str)
     try:
         yield group
@@ -152,9 +153,9 @@ def _description(
     group: RankGroup, changes: Mapping[str, Any], first: Manifest, run: str, place: Path, samplings: Sequence[Sampling],
     along_z: int,
 ) -> Description:  # fmt: skip
-    """Return the description of the new part of this rank in `place`, or of the whole run if the group has one rank.
-    The new run has `along_z` parts along z. `first` is the manifest of part 0, and `run` is the name of the new run.
-    Raises InputError if the run does not work with these ranks."""
+    """Return the description of the new part of this rank in `place`. If the group has one rank, return the description
+    of the whole run. The new run has `along_z` parts along z. `first` is the manifest of part 0, and `run` is the name
+    of the new run. Raises InputError if the run does not work with the ranks of the group."""
     if first.part is None:
         refuse_whole(first, place)
         changes = _of_rank(group, first, changes)
@@ -182,8 +183,8 @@ def _description(
 
 
 def _of_rank(group: RankGroup, whole: Manifest, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changed settings for a run of one process, if several ranks continue this run. The ranks that run on the
-    same cores divide the threads of the process among themselves."""
+    """Return the settings that change if several ranks continue a run of one process. The ranks that run on the same
+    cores divide the threads of the process among themselves."""
     settings, sharing = whole.settings, group.ranks_on_same_cores
     own: dict[str, Any] = {"threads": max(1, settings.threads // sharing)}
     if settings.bind == "auto" and sharing > 1:
@@ -192,7 +193,8 @@ def _of_rank(group: RankGroup, whole: Manifest, changes: Mapping[str, Any]) -> d
 
 
 def require_alone(setup: Setup, what: str) -> None:
-    """Raise InputError if the run in `setup` consists of parts. One process must first make one run of these parts."""
+    """Raise InputError if the run in `setup` consists of parts. Before `what` is possible, one process must make one
+    run of the parts."""
     if setup.parts is not None:
         (place,), ranks = setup.directories, len(setup.parts.states)
         raise InputError(

@@ -5,8 +5,9 @@
     TOML file                │
     manifest of a run ───────┘
 
-The annotation of an option contains all that the command line, TOML files (options_file.py) and the reference page
-need. This module does not import NumPy or SymPy, so that `outcrop --help` starts quickly.
+The annotation of an option contains everything that other modules need for the command line, for TOML files
+(options_file.py) and for the reference page. This module does not import NumPy or SymPy, so that `outcrop --help`
+starts quickly.
 
 `Source`, `Receivers`, `Snapshots` and `Norms` are types for the values of four options:
 
@@ -15,9 +16,9 @@ need. This module does not import NumPy or SymPy, so that `outcrop --help` start
     oc.Simulation(..., sources=[source], receivers=[line], snapshots=oc.Snapshots(every=50), norms=oc.Norms(every=10))
 
 A point has a coordinate for each axis in the order of the shape: (z, y, x), (y, x) or (x,). The simulation's `spacing`
-and `origin` define the coordinates of cells. Without these options, the unit is one cell, and cell 0 is at 0. Values
-between cells are interpolated linearly. `acquisition/definitions.py` checks these values, because the checks need the
-grid.
+and `origin` define the coordinates of cells. Without `spacing` and `origin`, the unit is one cell, and cell 0 is at 0.
+Values between cells are interpolated linearly. `acquisition/definitions.py` checks the values of these four options,
+because the checks need the grid.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ GROUPS = {
 class Source:
     """In each step, adds values to `field` directly after the last update of this field.
 
-    `values` has the shape (steps,) for one point, or (steps, points). After the last value, the source adds nothing.
-    The value of a point is distributed over the cells around the point, with the weights of linear interpolation.
+    `values` has the shape (steps,) for one point, or (steps, points). In steps after its last value, the source adds
+    nothing. The value of a point is distributed over the cells around the point, with the weights of linear
+    interpolation.
 
     `scale` multiplies the values. `scale` is a number, an expression such as dt**2 * v[0, 0, 0] ** 2, or a text such as
     "dt**2 * v**2". An expression can use the stencil's parameters and, at offset 0, fields that are only read. The
@@ -65,7 +67,7 @@ class Source:
 @dataclass(frozen=True, eq=False)
 class Receivers:
     """Records `field` at `points` at the end of each step. If `before` is true, the field is recorded at the beginning
-    of each step instead. The result is `sim.traces[name]`."""
+    of each step, and not at its end. The result is `sim.traces[name]`."""
 
     name: str
     field: str
@@ -80,15 +82,15 @@ class Snapshots:
 
     Without `fields`, all updated fields are kept. Step 0 means the initial values, which the first pass stores. If
     `initial` is False, the initial values are not kept. `box` is a slice, in cells, for each axis. Without `box`, the
-    whole grid is kept. `time_units` are the units of the coordinate `time`, such as "s". The coordinate exists only if
-    the stencil has a parameter dt.
+    whole grid is kept. `time_units` are the units of the coordinate `time`, such as "s". Snapshots have the coordinate
+    `time` only if the stencil has a parameter dt.
 
-    With `coarsen`, the means of groups of cells are kept, and not the cells themselves. The value 4 means groups of 4
-    cells along each axis. (1, 4, 4) means groups of 4 x 4 cells of one plane. The last group along an axis has fewer
-    cells if the box does not consist of whole groups.
+    With `coarsen`, snapshots contain the means of groups of cells, and not the values of single cells. The value 4 of
+    `coarsen` means groups of 4 cells along each axis. The value (1, 4, 4) means groups of 4 x 4 cells of one plane. The
+    last group along an axis has fewer cells if the box does not consist of whole groups.
 
-    A run may have a list of several `Snapshots`, each with a different `name`. The results for the name "side" are
-    `sim.snapshots["side/u"]` and the group snapshots.zarr/side.
+    A run may have a list of several `Snapshots`, each with a different `name`. For example, the results of `Snapshots`
+    with the name "side" are `sim.snapshots["side/u"]` and the group snapshots.zarr/side.
     """
 
     every: int
@@ -105,22 +107,23 @@ class History:
     """Keeps the states of a run, for programs that go back through the steps: `sim.run(steps,
     history=oc.History("all"))`.
 
-    A state has all fields that a step updates. With "all", the initial values and the state after each step are kept.
-    With a number k, the states of the steps 0, k, 2 * k, ... are kept. `limit` is the maximum size of the history, such
-    as "500GiB". The limit is checked before the run begins. The results are `sim.history` and the Zarr group
-    snapshots.zarr/history.
+    A state has all fields that a step updates. If `every` is "all", the initial values and the state after each step
+    are kept. If `every` is a number k, the states of the steps 0, k, 2 * k, ... are kept. `limit` is the maximum size
+    of the history, such as "500GiB". The run checks the limit before its first step. The results are `sim.history` and
+    the Zarr group snapshots.zarr/history.
 
     With `recompute`, an adjoint run recomputes the states between two kept states, with the same bits. Gradients are
-    therefore exact. If a step needs the previous values of fields, a kept state also has these values. For a field `u`,
-    these values are `sim.history["u.previous"]`. "all" does not allow `recompute`. If `limit` is too small for all
-    these states, but has room for at least two states, only some states are kept. An adjoint run then repeats parts of
-    the run to compute the missing states.
+    therefore exact. If a step needs the previous values of fields, a kept state also has these values. The previous
+    values of a field `u` are `sim.history["u.previous"]`. If `every` is "all", `recompute` is not allowed. With
+    `recompute`, `limit` can be too small for the states of the steps 0, k, 2 * k, ... If at least two states fit, only
+    some states are kept. An adjoint run repeats parts of the run to compute the missing states.
 
-    With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses one of these
-    ways: the way with the shortest total time of the run and of an exact adjoint run. The chosen way fits the memory,
-    the disk and the limit. Outcrop predicts the times from measured rates. `wrt` contains the names of the gradients
-    that the adjoint run will compute, as in `sim.adjoint`. By default, these are all static fields, parameters and
-    signals. Outcrop makes this choice when the run begins, and stores the choice with the run.
+    If `every` is "auto", the run keeps no states, all states, or every k-th state with `recompute`. With "auto",
+    Outcrop chooses the history with the shortest total time of the run and of an exact adjoint run. The chosen history
+    fits the memory, the disk and the limit. To choose the history, Outcrop predicts the times from measured rates.
+    `wrt` contains the names of the gradients that the adjoint run will compute, as in `sim.adjoint`. By default, `wrt`
+    contains the names of all static fields, parameters and signals. Outcrop chooses the history when the run begins,
+    and stores the choice with the run.
     """
 
     every: int | str
@@ -134,7 +137,7 @@ class Norms:
     """Computes the norms of `fields` after the steps 0, `every`, 2 * `every`, ... The results are `sim.norms[field]`.
 
     Without `fields`, the norms of all updated fields are computed. Step 0 means the initial values, whose norms the
-    first pass computes. If `initial` is False, these norms are not computed.
+    first pass computes. If `initial` is False, the norms of the initial values are not computed.
     """
 
     every: int
@@ -146,9 +149,10 @@ class Norms:
 class Option:
     """The description of an option for users.
 
-    `help` is the text of the option in `--help`. In docs/reference/options.md, `details` follow this text. `flags` are
-    the names of the option on the command line. An option without flags can be given only in Python and in TOML files.
-    `default` describes the effect of the value None. `in_files` is False for an option that a TOML file cannot set."""
+    `help` is the text of the option in `--help`. In docs/reference/options.md, `details` follow the text of `help`.
+    `flags` are the names of the option on the command line. If `flags` is empty, the option can be given only in Python
+    and in TOML files. `default` describes the effect of the value None. `in_files` is False for an option that a TOML
+    file cannot set."""
 
     group: str
     help: str
@@ -492,8 +496,8 @@ def takes_options(
     _: Callable[P, RunOptions], *whole: type
 ) -> Callable[[Callable[[T, Any], None]], Callable[Concatenate[T, P], None]]:
     """Return a decorator for a constructor that takes a `RunOptions`. The decorated constructor takes the keywords of
-    `RunOptions` instead. Type checkers and `help` show these keywords. If the only argument has a type in `whole`, the
-    original constructor gets this argument unchanged."""
+    `RunOptions`, and no `RunOptions`. Type checkers and `help` show the keywords of `RunOptions`. If a call has only
+    one argument and its type is in `whole`, the original constructor gets the argument unchanged."""
 
     def decorate(init: Callable[[T, Any], None]) -> Callable[Concatenate[T, P], None]:
         @wraps(init)

@@ -39,7 +39,7 @@ _NESTED: dict[str, type] = {"sources": Source, "receivers": Receivers, "snapshot
 
 def read_options(name: str) -> dict[str, Any]:
     """Return the options in a file as keywords of `RunOptions`. Raises InputError for unknown keys and for files that
-    are not TOML. The function `set_up` checks the values later."""
+    are not TOML. The function `set_up` later checks the values of the options."""
     from outcrop.language.library.table import did_you_mean
     from outcrop.tiers.declarations import parse_table, read_text, shown_key
 
@@ -69,7 +69,8 @@ def read_options(name: str) -> dict[str, Any]:
 
 
 def _nested(place: str, key: str, value: Any) -> Any:
-    """Return the sources, receivers, snapshots or norms that a table or a list of tables describes."""
+    """`value` is a table or a list of tables. Return the sources, receivers, snapshots or norms that `value`
+    describes."""
     several = isinstance(value, list)
     if several and key == "norms":
         raise InputError(f"{place} must be one table")
@@ -135,7 +136,7 @@ def write_options(options: RunOptions, name: str | Path) -> None:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Convert `value` to a value of TOML. Raises InputError if this is not possible."""
+    """Convert `value` to a value of TOML. Raises InputError if TOML has no form for `value`."""
     if isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Path):
@@ -155,8 +156,8 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _stencil_name(stencil: Any) -> str:
-    """Return the name of a built-in stencil. Raises InputError for other stencils, because a file cannot contain them.
-    """
+    """Return the name of `stencil`, which must be a built-in stencil. Raises InputError for a stencil that is not
+    built-in, because a TOML file cannot contain it."""
     from outcrop.language.library import find_stencil
     from outcrop.language.stencil import Stencil
 

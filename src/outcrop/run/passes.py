@@ -1,11 +1,11 @@
-"""Run the passes of a plan, commit each pass, and react to Ctrl-C.
+"""This module runs the passes of a plan, commits each pass, and reacts to Ctrl-C.
 
     calling thread:  show progress; on Ctrl-C ──► engine.cancel()
     worker thread:   run_pass ─► commit ─► run_pass ─► commit ...      after a cancel, stops within two planes
 
-After Ctrl-C during a commit, the commit is still completed, because a commit takes only milliseconds. If a pass of a
-run in place is stopped, the run is lost. Therefore a run in place completes the current pass after the first Ctrl-C.
-The second Ctrl-C stops the pass immediately."""
+If the user presses Ctrl-C during a commit, the commit is still completed, because it takes only milliseconds. If a pass
+of a run in place is stopped, the state of the run is lost. Therefore a run in place completes the current pass after
+the first Ctrl-C. In a run in place, the second Ctrl-C stops the pass immediately."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def execute(
     setup: Setup, state: State, prepared: Prepared, start: float, progress: str, on_snapshot: OnSnapshot | None,
     whole: Whole | None,
 ) -> Report:  # fmt: skip
-    """Run all passes of a plan from the committed state. This process must hold the lock of the run. The setup of the
-    run began at the time `start`."""
+    """Run all passes of a plan from the committed state. The calling process must hold the lock of the run. `start` is
+    the time at which the setup of the run began."""
     description, stencil, lowered, group = setup.description, setup.stencil, setup.lowered, setup.group
     first_step, problem = state.manifest.step, prepared.problem
     last_step = first_step + problem.steps
@@ -92,8 +92,8 @@ def execute(
             # planes and rows of a fixed rim are not counted, because they are not updated
             step_cells = (end_plane - first_plane) * (end_row - first_row) * problem.shape[2]
         with together(group):
-            # The requested steps are stored after the last check of all ranks, because a command that is refused must
-            # not change the steps of a run.
+            # The number of requested steps is stored after the last check of all ranks. A command that is refused must
+            # not change the number of requested steps.
             state.change(
                 target_step=target_step, settings=description.settings, signals=description.signals,
                 pace=new_pace(prepared.plan, first_step, step_cells),
@@ -123,7 +123,7 @@ def execute(
 
 
 def _log_start(state: State, prepared: Prepared, engine: Engine) -> None:
-    """Log the beginning of a run. If a preferred setting was not possible, this is logged as a warning."""
+    """Log the beginning of a run. For each setting that was preferred but not possible, log a warning."""
     plan, manifest = prepared.plan, state.manifest
     LOG.info(
         "%s: %s from step %d: %s in %s, scheme %s, %s, %s, %s of memory", state.path, prepared.problem.stencil,
@@ -171,12 +171,12 @@ class PassRunner:
     including `seconds_commit` for commits.
 
     `recorder` handles the acquisition of each pass. After the commit of a pass, the thread that called `run` calls
-    `on_snapshot` for the snapshots of the pass. Meanwhile, a worker thread computes the next passes. The ranks in
-    `group` agree on each generation while they compute the next pass (ranks/agreement.py). `seconds_agree` is the time
-    that this rank waited for these agreements. `seconds_snapshots` is the time in which `recorder` has prepared passes:
-    usually, it is the time to make the files of snapshots. `not_finite` has the fields in which NaN or infinity was
-    found. The value of each field is the first and the last step of the pass in which this was found for the first
-    time."""
+    `on_snapshot` for the snapshots of the pass. While `on_snapshot` runs, a worker thread computes the next passes. The
+    ranks in `group` agree on each generation while they compute the next pass (ranks/agreement.py). `seconds_agree` is
+    the time that this rank waited until the ranks had agreed. `seconds_snapshots` is the time in which `recorder` has
+    prepared passes: usually, it is the time to make the files of snapshots. `not_finite` has the fields in which NaN or
+    infinity was found. The value of each field in `not_finite` is a pair: the first and the last step of the first pass
+    in which NaN or infinity was found."""
 
     def __init__(
         self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None,
@@ -196,7 +196,7 @@ class PassRunner:
     def run(self, progress: Progress, share: float = 1.0) -> None:
         """Run all passes and show progress. `share` is the share of the grid that this rank has. Raises InterruptedRun
         after Ctrl-C. Raises StorageError or CorruptionError when storage fails. Raises CommunicationError when another
-        rank fails or is gone. The message names the last step that is intact."""
+        rank fails or is gone. The message of the error names the last step whose values are intact."""
         with closing(self._agreement) if self._agreement else nullcontext():
             self._run(progress, share)
 
@@ -225,8 +225,8 @@ class PassRunner:
         if isinstance(self._error, InterruptedRun):
             raise InterruptedRun(f"stopped; {self._intact_text()}") from None
         if isinstance(self._error, StorageError):
-            # If the run was deleted, the error and `_intact_text` have the same text. In this case, the message has
-            # this text only once.
+            # If the run was deleted, the error and `_intact_text` contain the same text. `dict.fromkeys` removes the
+            # second copy of the text from the message.
             parts = dict.fromkeys([str(self._error), self._intact_text()])
             told = type(self._error)("; ".join(parts))
             told.is_told_elsewhere = self._error.is_told_elsewhere
@@ -284,7 +284,8 @@ class PassRunner:
         self._ended.set()
 
     def _look_for_nan(self, manifest: Manifest, last_step: int) -> None:
-        """Record the fields into which the last pass wrote NaN or infinity. This pass ends with step `last_step`."""
+        """Store the names of the fields to which the last pass wrote NaN or infinity. `last_step` is the last step of
+        this pass."""
         for number in self._engine.not_finite():
             field, steps = manifest.state[number].field, (manifest.step + 1, last_step)
             if field not in self.not_finite:
@@ -292,8 +293,8 @@ class PassRunner:
                 self.not_finite[field] = steps
 
     def _wait_for_ranks(self) -> None:
-        """Wait until all ranks have committed the previous pass. Before that, this rank must not overwrite its older
-        copy on disk, because this rank may have to go back to the older copy."""
+        """Wait until all ranks have committed the previous pass. Until all ranks have committed the previous pass, this
+        rank must not overwrite its older copy on disk. The rank may have to go back to the older copy."""
         if self._agreement is not None:
             before = time.perf_counter()
             self._agreement.wait()
@@ -301,8 +302,7 @@ class PassRunner:
 
     def _tell(self, group: RankGroup, error: BaseException) -> None:
         """Tell the other ranks that this rank has failed. If another rank has stopped this rank, raise the error of the
-        group. But if the ranks could not agree on a generation, the error of this agreement becomes the error of this
-        rank."""
+        group. But if the ranks could not agree on a generation, the rank raises the error of the agreement."""
         if isinstance(error, CommunicationError) and group.end is None:
             number = re.search(r"rank (\d+)", str(error))  # the name that `_links` has given to the link
             group.lost(int(number[1]) if number else group.rank)
@@ -365,8 +365,8 @@ class PassRunner:
 
 @contextmanager
 def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
-    """While the body of the `with` runs, Ctrl-C calls `action`. By default, Python raises KeyboardInterrupt anywhere,
-    for example while the bar is drawn."""
+    """While the body of the `with` runs, Ctrl-C calls `action`. Without this function, Python would raise
+    KeyboardInterrupt anywhere, for example while the progress bar is drawn."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can set handlers
         return
@@ -374,8 +374,8 @@ def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         action()
 
-    # Only signal handlers that are Python functions are replaced. A signal that is ignored is still ignored, and a
-    # signal that ends the process still ends it.
+    # Only signal handlers that are Python functions are replaced. If the program ignores a signal, the signal is still
+    # ignored. If a signal ends the process, it still ends the process.
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in replaced:

@@ -41,8 +41,8 @@ def open_state(path: Path, check: bool = True) -> State:
 
 
 def check_files(state: State) -> None:
-    """Raise StorageError when files of a run are missing or too short. If another process is making these files, raise
-    InputError."""
+    """Raise StorageError when files of a run are missing or too short. If another process is making the files of the
+    run, raise InputError."""
     try:
         state.check()
     except StorageError:
@@ -56,8 +56,8 @@ def check_state(
     places: list[Path], description: Description, force: bool = False, raw_device: bool = False, scratch_bytes: int = 0
 ) -> None:
     """Raise InputError if `created_state` cannot create the run, or if there is no space for the `scratch_bytes` of its
-    plan. If a killed process has begun to replace an older run in the same place, finish this work first. Otherwise the
-    function changes nothing on storage."""
+    plan. If a killed process has begun to replace an older run in the same place, complete the replacement first. Apart
+    from a replacement that it completes, the function changes nothing on storage."""
     if are_devices(places, raw_device):
         check_devices(places, description, force, scratch_bytes)
     else:
@@ -70,13 +70,14 @@ def created_state(
     places: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False,
     definitions: AcquisitionDefinitions = NOTHING_DEFINED,
 ) -> Iterator[State]:
-    """Create the directories and files of a run without values. Use this function in a `with` statement. This process
-    holds the lock of the run until the block of the `with` ends. Inside the block, the caller commits the first values.
+    """Create the directories and files of a run without values. Use this function in a `with` statement. The calling
+    process holds the lock of the run until the `with` block ends. Inside the `with` block, the caller commits the first
+    values.
 
     If `raw_device` is true, the places are block devices. `definitions` contains the points and values of the
     acquisition. If `force` is true, an older run in the same place is replaced. If `created_state` raises InputError,
-    nothing has changed. If the block ends before the first commit, all created files and directories are removed.
-    Raises StorageError when the system refuses an operation that the checks allowed."""
+    nothing has changed. If the `with` block ends before the first commit, all created files and directories are
+    removed. Raises StorageError when the system refuses an operation that the checks allowed."""
     files = definitions.files
     manifest = replace(manifest, sums=first_sums(manifest, files))
     if are_devices(places, raw_device):

@@ -1,7 +1,7 @@
 """This module shows the progress of a run. The display is a bar in a terminal or notebook, or plain lines.
 
 While a worker thread runs the passes, the thread that called `run` reads the engine's counters a few times a second.
-The counters are atomic variables that the engine always updates. So these reads take no measurable time.
+The counters are atomic variables that the engine always updates. So the reads of the counters take no measurable time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INTERVAL_SECONDS = 0.15
 """The time between two reads of the engine's counters, in seconds."""
 
 WIDE_COLUMNS = 125
-"""A terminal with fewer columns shows the rates on a second line."""
+"""A terminal with fewer than WIDE_COLUMNS columns shows the rates on a second line."""
 
 LINE_SECONDS = 10.0
 """The time between two plain lines, in seconds."""
@@ -42,8 +42,8 @@ nothing."""
 
 @dataclass(frozen=True)
 class Standing:
-    """The current figures of a run. All figures are counted from the call of `run`, and not from the beginning of the
-    run. `note` is a text for the user, such as "u: NaN or infinity"."""
+    """The current figures of a run. All figures of the display begin at 0 when `run` is called. The figures do not
+    include earlier calls of `run`. `note` is a text for the user, such as "u: NaN or infinity"."""
 
     passes_done: int
     steps_done: int
@@ -55,8 +55,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class Whole:
-    """Describes a call of `run` that consists of several parts. All parts before the current part together have
-    `passes_before` passes."""
+    """Describes a call of `run` that consists of several parts. `passes_before` is the number of passes in all parts
+    before the current part."""
 
     first_step: int
     last_step: int
@@ -84,7 +84,8 @@ class Progress:
         """Show the current counters."""
 
     def finish(self, standing: Standing) -> None:
-        """Take the last counters, after all passes have ended. A display that leaves a summary uses these counters."""
+        """Take the final values of the counters, after all passes have ended. A display that leaves a summary uses the
+        final values of the counters."""
 
     def __enter__(self) -> Progress:
         return self
@@ -96,8 +97,8 @@ class Progress:
         return self._begun + self._share * min(1.0, standing.cells_updated / self._cells_in_all)
 
     def _texts(self, standing: Standing) -> tuple[str, str]:
-        """Return two texts. The first text is the position of the run, such as "pass 3/13 step 32/200, 65.0 s left".
-        The second text has the rates, such as "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
+        """Return two texts. The first text says how far the run is, such as "pass 3/13 step 32/200, 65.0 s left". The
+        second text has the rates, such as "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
         seconds = max(1e-9, time.perf_counter() - self._start)
         fraction = self._fraction(standing)
         done = fraction - self._begun
@@ -154,8 +155,8 @@ class BarProgress(Progress):
 
 
 class NotebookProgress(Progress):
-    """Shows the progress in the output of a notebook cell, as HTML. Needs no package beside IPython. At the end, a
-    summary of one line remains."""
+    """Shows the progress in the output of a notebook cell, as HTML. Needs no package beside IPython. After the run, a
+    summary of one line remains in the notebook."""
 
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
@@ -191,7 +192,7 @@ class NotebookProgress(Progress):
 
 
 class _Optional(Progress):
-    """Forwards all calls to another display, until the other display fails. So a run continues when its terminal is
+    """Forwards all calls to another display, until the other display fails. So a run continues after its terminal was
     closed."""
 
     def __init__(self, display: Progress) -> None:
@@ -222,8 +223,8 @@ class _Optional(Progress):
 def make_progress(
     kind: str, passes: int, first_step: int, last_step: int, cells_in_all: int, whole: Whole | None = None
 ) -> Progress:
-    """Return the display for a run of `passes` passes. If this run is a part of `whole`, the display shows the progress
-    of `whole`. `kind` is one of KINDS."""
+    """Return the display for a run of `passes` passes. If `whole` is given, the `passes` passes are a part of `whole`,
+    and the display shows the progress of `whole`. `kind` is one of KINDS."""
     assert kind in KINDS
     run = (passes, first_step, last_step, cells_in_all, whole)
     if kind != "none" and _in_notebook():
@@ -235,8 +236,8 @@ def make_progress(
 
 
 class _Stages:
-    """Shows the work before the first pass as texts. In a terminal, each text overwrites the previous text. In a log, a
-    text becomes a line if its work takes at least STAGE_SECONDS."""
+    """Shows texts that name the current work before the first pass. In a terminal, each text overwrites the previous
+    text. In a log, a text becomes a line if the named work takes at least STAGE_SECONDS."""
 
     def __init__(self, as_lines: bool) -> None:
         self._as_lines, self._printed, self._is_shown = as_lines, set[str](), False
@@ -276,8 +277,8 @@ _current: ContextVar[tuple[_Stages, str] | None] = ContextVar("outcrop stage", d
 
 @contextmanager
 def stage(text: str, kind: str) -> Iterator[None]:
-    """Show `text` while the body of the `with` runs. `kind` is one of KINDS. In a terminal, the text is removed when
-    the body ends. In a log, the text is shown only if the body takes at least STAGE_SECONDS."""
+    """Show `text` while the body of the `with` statement runs. `kind` is one of KINDS. In a terminal, the text is
+    removed when the body ends. In a log, the text is shown only if the body takes at least STAGE_SECONDS."""
     as_lines = not can_draw() and (kind == "lines" or (kind == "auto" and _is_terminal()))
     if kind == "none" or not (as_lines or can_draw()):
         yield
@@ -294,8 +295,8 @@ def stage(text: str, kind: str) -> Iterator[None]:
 
 @contextmanager
 def part_of_stage(text: str) -> Iterator[None]:
-    """Show `text` instead of the text of the current `stage` while the body of the `with` runs. Show nothing if there
-    is no stage."""
+    """While the body of the `with` statement runs, show `text` in place of the text of the current `stage`. Show
+    nothing if there is no stage."""
     if (current := _current.get()) is None:
         yield
         return
@@ -328,7 +329,7 @@ def _make_bar() -> Bar:
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    # Only the method `show` draws the bar, and Rich starts no thread to draw it. At the end, Rich removes the bar,
+    # Only the method `show` draws the bar. Rich starts no thread that draws the bar. At the end, Rich removes the bar,
     # because the report is printed next.
     return Bar(
         BarColumn(bar_width=10),

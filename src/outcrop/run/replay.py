@@ -1,5 +1,5 @@
-"""This module executes the schedule (plan/history.py) of an adjoint run. A schedule is needed if the disk is too small
-for all states that the adjoint run reads.
+"""This module executes the schedule (plan/history.py) of an adjoint run. An adjoint run needs a schedule if the disk is
+too small for all states that the adjoint run reads.
 
     1   The adjoint run goes back in passes, as long as the states that it reads exist. Each pass is committed.
     2   After a commit, the states that no later pass needs are removed.
@@ -8,9 +8,9 @@ for all states that the adjoint run reads.
 
 The replay is a copy of the forward run with its own directory (acquisition/history.py). The replay has the same inputs
 as the forward run, so it computes the same bits. The replay keeps states, but no other results. A sweep begins with the
-newest state before the missing state. Before the sweep, the values of this newest state are written to the replay. The
-schedule itself is not stored. After an interruption, the states on the disk and the step of the adjoint run determine
-the next action."""
+newest state before the missing state. Before a sweep, the values of the newest state before the missing state are
+written to the replay. The schedule itself is not stored. After an interruption, the states on the disk and the step of
+the adjoint run determine the next action."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def damaged_states(adjoint: State) -> tuple[list[str], int]:
 
 def parts_of(states: StatesEntry, first_step: int, steps: int) -> list[int]:
     """Divide `steps` steps of an adjoint run into parts. The first step is `first_step`. Each pass must end at a state
-    of the history. So the first part ends at the first state of the history that the adjoint run reaches, and the
-    second part has all other steps. Raises InputError if the last step is not at a state of the history."""
+    of the history. So the first part ends at the first state of the history that the adjoint run reaches. The second
+    part has all steps after this state. Raises InputError if the last step is not at a state of the history."""
     first, every = (states.steps - first_step) % states.every, states.every
     if steps < first or (steps - first) % every:
         nearest = first + max(0, steps - first) // every * every or every
@@ -90,9 +90,9 @@ def run_segments(
     run: Callable[[int, Whole], Report],
 ) -> Report:
     """Execute the adjoint run in `place`, part by part, from step `first_step` on. `parts` contains the number of steps
-    of each part. The function `run` executes a number of steps for which all states exist, and shows the progress of
-    all parts. Before each call of `run`, missing states are computed. After each call, the states that are no longer
-    needed are freed."""
+    of each part. A call of the function `run` executes the steps of one part, for which all states exist, and shows the
+    progress of all parts. Before each call of `run`, missing states are computed. After each call of `run`, the states
+    that are no longer needed are freed."""
     forward, end = forward_state(states, place), first_step + sum(parts)
     history = forward.manifest.taps.history
 
@@ -128,8 +128,8 @@ def run_segments(
 
 
 class _Replay:
-    """The states of a forward run and of its replay. This process holds the lock of the forward run. The replay is
-    computed with `settings`."""
+    """The states of a forward run and of its replay. The process that uses this object holds the lock of the forward
+    run. The replay is computed with `settings`."""
 
     def __init__(self, forward: State, settings: Settings, place: Path, progress: str) -> None:
         self._forward, self._place, self._progress = forward, place, progress
@@ -137,10 +137,10 @@ class _Replay:
         self._stencil = stencil_of(forward.manifest, forward.path)
 
     def bring(self, number: int) -> tuple[int, int, float]:
-        """Free all states that are later than state `number`. If state `number` is missing, compute it. Return three
-        values. The first value is the number of the oldest state such that this state and all later states up to
-        `number` exist. The second value is the number of repeated steps. The third value is the predicted time of the
-        repeated steps, in seconds."""
+        """Free all states that are later than state `number`. If state `number` is missing, compute state `number`.
+        Return three values. The first value is the smallest number n for which all states from n to `number` exist. The
+        second value is the number of repeated steps. The third value is the predicted time of the repeated steps, in
+        seconds."""
         self.free(number)
         found, repeated, predicted = self._find(), 0, 0.0
         if number not in found:
@@ -152,8 +152,8 @@ class _Replay:
         return first, repeated, predicted
 
     def free(self, number: int) -> None:
-        """Free all states after state `number`, except state 0 of the forward run. If `number` is -1, the adjoint run
-        is complete, and the function deletes the replay."""
+        """Free all states with numbers above `number`, but never state 0 of the forward run. If `number` is -1, the
+        adjoint run is complete, and the function deletes the replay."""
         keep_only(self._forward, range(max(1, number + 1)))
         if number < 0:
             remove_replay(self._forward)
@@ -169,7 +169,7 @@ class _Replay:
 
     def _sweep(self, number: int, found: Mapping[int, KeptStates]) -> tuple[int, float]:
         """Run forward from the newest state before `number` to state `number`, and keep states that later passes need.
-        Return the number of steps and their predicted time in seconds."""
+        Return the number of steps that were computed, and their predicted time in seconds."""
         entry = self._forward.manifest.taps.history
         assert entry is not None
         numbers = [one for one in found if one < number]
@@ -222,8 +222,8 @@ class _Replay:
 
 
 def _plan_states(replay: State, numbers: list[int]) -> None:
-    """Commit `numbers` to the manifest of the replay. These are the numbers of the states that exist, and of the states
-    that the next steps will keep."""
+    """Commit `numbers` to the manifest of the replay. `numbers` contains the numbers of the states that exist, and of
+    the states that the next steps will keep."""
     taps = replay.manifest.taps
     entry = taps.history
     assert entry is not None
@@ -231,8 +231,8 @@ def _plan_states(replay: State, numbers: list[int]) -> None:
 
 
 def _go_to(replay: State, kept: KeptStates, number: int) -> None:
-    """Commit state `number` as the current state of the replay. `kept` contains the values of this state. Later states
-    of the replay must have been freed."""
+    """Commit state `number` as the current state of the replay. `kept` contains the values of state `number`. Later
+    states of the replay must have been freed."""
     with replay.locked():
         manifest = replay.manifest
         entry = manifest.taps.history

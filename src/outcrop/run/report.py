@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 
 SMALL_SHARE = 0.01
-"""The text of a report leaves out the time of other work if it is less than this part of the whole time."""
+"""The text of a report leaves out the time of other work if it is less than SMALL_SHARE of the whole time."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """The prediction of the plan. `assumed` gives the reason for each assumed speed. The keys of `assumed` are
+    """The prediction of the plan. `assumed` gives the reason for each assumed speed. `assumed` can have the keys
     "updates" and "storage". `seconds_update`, `seconds_read` and `seconds_write` are the times that updates, reads and
-    writes would each take alone. `seconds_transfer` is the time of reads and writes together. For several ranks, these
-    times are the times of the slowest rank. `storage_factor` is the factor with which an earlier run has corrected the
-    measured speed of the disk, or None if this speed does not come from the cache."""
+    writes would each take alone. `seconds_transfer` is the time of reads and writes together. If several ranks compute
+    the run, the predicted times are the times of the slowest rank. `storage_factor` is the factor with which an earlier
+    run has corrected the measured speed of the disk. `storage_factor` is None if the speed of the disk does not come
+    from the cache."""
 
     seconds: float
     bytes_read: int
@@ -51,34 +52,34 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Report(Shown):
-    """The measured figures of one `run`. The names of the fields are the keys of the JSON report.
+    """The measured figures of one `run`. In the JSON report, the keys are the names of the members of this class.
 
     `seconds` is the wall-clock time of all passes, from the first read to the last commit. `seconds_setup` is the time
-    before the first read: compiling, measuring, planning and allocating memory. All other times are measured in the
-    thread that interprets the plan: waiting for reads, waiting for writes, updating, copying rims, checksums, and
+    before the first read: compiling, measuring, planning and allocating memory. The other members with times are
+    measured in the thread that interprets the plan: waiting for reads or writes, updating, copying rims, checksums, and
     commits. `seconds_snapshots` is the time in which the files of snapshots are made before each pass. `seconds_other`
     is the rest of `seconds`. `cell_updates_per_second` counts a cell once for each step. `bytes_written` counts the
     arrays, and `bytes_snapshots` counts the snapshots and the history.
 
     `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes.
     `taps_bytes` is the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
-    the number of NUMA nodes on which the window is distributed, and `thread_layout` describes these nodes and the
-    threads. `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text
-    for users if the parameters let values grow without bound, and "" otherwise. `not_tested` is the reason why the
+    the number of NUMA nodes on which the window is distributed. `thread_layout` describes the threads and the NUMA
+    nodes. `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text for
+    users if the parameters let values grow without bound, and "" otherwise. `not_tested` is the reason why the
     stability was not tested, and "" otherwise. `not_finite` has an entry for each field in which NaN or infinity was
-    found. The entry has two numbers: the first step and the last step of the pass in which this was found for the first
-    time. Only a sample of the updated rows is searched. `steps_repeated` is the number of steps of the forward run that
-    an adjoint run has repeated. An adjoint run repeats steps if the history is too small for all states.
-    `seconds_repeated` is the time of the repeated steps. `seconds` does not include this time. `seconds_transfer` is
-    the time during which at least one read or write was in flight.
+    found. An entry of `not_finite` has two numbers: the first and the last step of the first pass in which NaN or
+    infinity was found. Only a sample of the updated rows is searched for NaN and infinity. `steps_repeated` is the
+    number of steps of the forward run that an adjoint run has repeated. An adjoint run repeats steps if the history is
+    too small for all states. `seconds_repeated` is the time of the repeated steps. `seconds` does not include
+    `seconds_repeated`. `seconds_transfer` is the time during which at least one read or write was in flight.
 
-    If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`. Cells that two ranks
-    compute count twice in `cells_updated`. `cell_updates_per_second` counts each cell of the grid once for each step.
-    `bytes_sent` is the number of bytes that ranks have sent to neighbours. The times of reads, writes, updates and so
-    on are the times of `slowest_rank`, the rank that has waited least for the other ranks. `seconds_face_wait` is the
-    time in which this rank waited for rows of neighbours. `seconds_commit` includes the time in which this rank waited
-    until all ranks had committed. `computed_once` contains a text for each function of static fields that was computed
-    before the first step, such as "cos_theta = cos(theta)"."""
+    If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`. If two ranks compute
+    the same cell, `cells_updated` counts the cell twice. `cell_updates_per_second` counts each cell of the grid once
+    for each step. `bytes_sent` is the number of bytes that ranks have sent to neighbours. If several ranks have
+    computed the run, times are the times of `slowest_rank`. `slowest_rank` is the rank that has waited least for other
+    ranks. `seconds_face_wait` is the time in which this rank waited for rows of neighbours. `seconds_commit` includes
+    the time in which this rank waited until all ranks had committed. `computed_once` contains a text for each function
+    of static fields that was computed before the first step, such as "cos_theta = cos(theta)"."""
 
     stencil: str
     shape: tuple[int, ...]
@@ -132,8 +133,8 @@ class Report(Shown):
         return asdict(self)
 
     def followed_by(self, other: Report) -> Report:
-        """Return one report for two parts of a run: this part, and the later part `other`. Times, bytes and steps are
-        added. The later plan is kept."""
+        """Return one report for two parts of a run. This report is for the earlier part, and `other` is the report of
+        the later part. Times, bytes and steps are added. The later plan is kept."""
         added = {
             one.name: getattr(self, one.name) + getattr(other, one.name)
             for one in fields(self)
@@ -154,8 +155,8 @@ class Report(Shown):
 
     @property
     def standing(self) -> str:
-        """A text with the step at which the run is complete. The error for a report that cannot be written contains
-        this text."""
+        """A text with the step at which the run is complete. If the report cannot be written, the error message
+        contains this text."""
         return f"the run itself is complete, at step {self.step}"
 
     @property
@@ -257,8 +258,8 @@ class Report(Shown):
 
 
 def not_finite_text(found: Mapping[str, str]) -> str:
-    """Return a text with the fields in which NaN or infinity was found, or "". `found` maps the name of each of these
-    fields to the steps of the pass in which this was found, such as "steps 5 to 6"."""
+    """Return a text with the fields in which NaN or infinity was found, or "". `found` maps the name of each such field
+    to the steps of the pass in which NaN or infinity was found, such as "steps 5 to 6"."""
     names: dict[str, list[str]] = {}
     for name, steps in found.items():
         names.setdefault(steps, []).append(name)
@@ -311,7 +312,7 @@ def make_report(
 
 
 def _rest(seconds: float, parts: Mapping[str, Any]) -> float:
-    """Return the rest of `seconds` after all measured parts have been subtracted."""
+    """Return the part of `seconds` that remains after all measured times in `parts` have been subtracted."""
     names = ("update", "read_wait", "write_wait", "face_wait", "copy", "checksum", "commit", "snapshots")
     measured: float = sum(parts[f"seconds_{name}"] for name in names)
     return max(0.0, seconds - measured)
@@ -355,10 +356,10 @@ def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: 
 
 
 def peak_memory_bytes() -> int:
-    """Return the maximum resident memory of this process, or 0 if the kernel does not report it."""
+    """Return the maximum resident memory of this process, or 0 if Linux does not report the maximum."""
     # `getrusage` is not used, because its maximum includes the time before `exec`. Before `exec`, a new process has the
-    # memory of the process that started it. Therefore a small process that a large process has started would have too
-    # large a maximum.
+    # memory of the process by which it was started. Therefore the maximum of `getrusage` would be too large for a small
+    # process that a large process has started.
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -6,8 +6,8 @@ RunOptions ───────────────────────
                                                 ├──► Setup ──► Simulation
 a run on disk, and options to change ► reopen ──┘
 
-`plan_elsewhere` plans a run for a declared machine. The function compiles nothing, and does not measure or inspect this
-machine.
+`plan_elsewhere` plans a run for a declared machine. `plan_elsewhere` compiles nothing, and does not measure or inspect
+this machine.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 DEFAULT_MEMORY = "1GiB"
 
 FOR_TESTS = "memory"
-"""The storage backend in memory, which has no files. Runs cannot use this backend."""
+"""The storage backend in memory, which has no files. Runs cannot use the backend in memory."""
 
 MAX_STEPS = 10_000_000
 """The maximum number of steps of one call of `run`. The number is limited, because a plan lists all passes. Another
@@ -94,15 +94,15 @@ MAX_THREADS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """The checked options of a run. If the run exists on disk, `state` is its state there.
+    """The checked options of a run. If the run exists on disk, `state` is its state on disk.
 
     `initial` contains the values that are written to arrays when the run begins. `steps` is None if the options give no
     number of steps. `acquisition` and `lowered` are needed only until the run is on disk.
 
     If several ranks compute the run, `group` contains these ranks, and `description` describes the part of this rank.
-    If one process only reads all parts, `parts` contains these parts, and `description` describes the whole run.
-    `changes` contains the changes of settings with which a run on disk was opened. These changes are applied again if
-    the rows of the run move to this process."""
+    If one process only reads all parts of a run, `parts` contains the parts, and `description` describes the whole run.
+    `changes` contains the changes of settings with which a run on disk was opened. If the rows of the run move to this
+    process, `changes` are applied again."""
 
     stencil: Stencil
     description: Description
@@ -126,13 +126,13 @@ class Setup:
 
     @cached_property
     def kernel_stencil(self) -> Stencil:
-        """The stencil of the kernel. This stencil reads computed fields. Its steps and those of `stencil` give the same
-        bits."""
+        """The stencil of the kernel, which reads computed fields. The steps of `kernel_stencil` and `stencil` give the
+        same bits."""
         return with_computed(self.stencil, self.terms)
 
     def whole_problem(self, steps: int, first_step: int = 0) -> Problem:
-        """Return the `Problem` of the whole grid for `steps` steps after step `first_step`, without the memory
-        of its acquisition."""
+        """Return the `Problem` of the whole grid for `steps` steps after step `first_step`. The memory of the
+        acquisition is not included."""
         one = self.description
         problem = as_problem(
             self.kernel_stencil, one.whole_layout, steps, as_boundary(one.boundary), one.in_place, one.states,
@@ -261,8 +261,8 @@ def reopen(
     path: object, changes: Mapping[str, Any], ranks: object = "auto", comm: Any = None, reads_only: bool = False
 ) -> Setup:
     """Return the `Setup` of the run at `path`, which is a directory or a block device. `changes` maps names of
-    `RunOptions` to new values of settings. If a new value is None, the setting does not change. Raises InputError when
-    `path` holds no run, and StorageError when files of the run are missing.
+    `RunOptions` to new values of settings. If the new value of a setting is None, the setting does not change. Raises
+    InputError when `path` holds no run, and StorageError when files of the run are missing.
 
     `ranks` and `comm` have the same meaning as in `RunOptions`. If several ranks compute the run, each rank opens its
     part. All ranks go back to the last generation that all ranks have committed. If this process runs alone and
@@ -301,8 +301,8 @@ def _reopen(path: object, changes: Mapping[str, Any], group: RankGroup | None, r
 def _changed_parameters(
     state: State, stencil: Stencil, params: object, group: RankGroup | None
 ) -> dict[str, float]:
-    """Return the parameters of an existing run after the changes `params`. Raises InputError if the run cannot change
-    its parameters, because values that it keeps belong to the old parameters."""
+    """Return the parameters of an existing run after the changes `params`. Raises InputError if the run keeps values
+    that belong to the old parameters, so that its parameters cannot change."""
     manifest = state.manifest
     if params is None:
         return manifest.parameters
@@ -344,7 +344,7 @@ def changed_settings(manifest: Manifest, stencil: Stencil, changes: Mapping[str,
 
 
 def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
-    """Return the options of an existing run, without sources and receivers, because their values are in files."""
+    """Return the options of an existing run, except sources and receivers, whose values are in files."""
     settings, where = manifest.settings, manifest.coordinates
     return RunOptions(
         stencil, manifest.own_shape, manifest.dtype, manifest.directories, settings.memory_bytes, settings.threads,
@@ -357,7 +357,7 @@ def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:
 
 
 def as_steps(value: object) -> int:
-    """Return `value` as the number of steps of a run. Raises InputError for other values than 1 to MAX_STEPS."""
+    """Return `value` as the number of steps of a run. Raises InputError unless 1 <= `value` <= MAX_STEPS."""
     steps = as_whole_number(value, "steps")
     if steps > MAX_STEPS:
         raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with "
@@ -374,7 +374,7 @@ def missing_steps(step: int) -> InputError:
 
 
 def as_directories(directory: object) -> list[Path]:
-    """Return one directory or several as a list of paths."""
+    """Return a list with the paths of one or several directories."""
     several = directory if isinstance(directory, Sequence) and not isinstance(directory, str) else [directory]
     if not several:
         raise InputError("a run needs a directory")
@@ -382,7 +382,7 @@ def as_directories(directory: object) -> list[Path]:
 
 
 def as_sizes(sizes: Mapping[str, int] | None) -> GivenSizes:
-    """Return the given sizes. The planner checks later whether the scheme has sizes with these names."""
+    """Return the given sizes. The planner later checks that the scheme has sizes with the given names."""
     given = {} if sizes is None else sizes
     require_mapping(given, "sizes", "bt")
     for name in given:
@@ -458,8 +458,8 @@ def _describe(
 
 
 def require_plan(setup: Setup) -> None:
-    """If the budget of the run is too small, raise BudgetError with the smallest budget that works. The message also
-    says whether the budget is sufficient without computed fields, or with another history of an adjoint run."""
+    """Raise BudgetError if the budget of the run is too small. The message names the smallest budget that works. The
+    message also says if the budget is sufficient without computed fields, or with another history of an adjoint run."""
     settings, states = setup.description.settings, setup.description.states
     problem, scheme = _smallest_problem(setup, states), settings.scheme if settings.given else "auto"
     try:
@@ -477,7 +477,7 @@ def require_plan(setup: Setup) -> None:
 
 
 def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
-    """Return the Problem object of a pass with as few steps as possible, in a run that reads `states`."""
+    """Return the `Problem` of a pass with as few steps as possible, in a run that reads `states`."""
     setup = replace(setup, description=replace(setup.description, states=states))
     steps = setup.description.settings.given.bt or 1
     if states and states.stencil is not None:
@@ -487,8 +487,8 @@ def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
 
 
 def _fitting_history(setup: Setup, states: StatesEntry) -> str:
-    """Return the history, as text, with which the budget is sufficient for an adjoint run. This history has the
-    smallest sufficient number of states. Return "" if no history is found."""
+    """Return a text that describes a history with which the budget is sufficient for an adjoint run. The described
+    history has the smallest sufficient number of states. Return "" if no history is sufficient."""
     settings = setup.description.settings
     if states.stencil is None or settings.given:
         return ""
@@ -508,7 +508,7 @@ def _fitting_history(setup: Setup, states: StatesEntry) -> str:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """The checked options and the problem of a run on the machine `declared`."""
+    """The checked options and the problem of a run that is planned for the machine `declared`."""
 
     declared: DeclaredMachine
     definition: Definition
@@ -543,9 +543,9 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
     """Check the options of a run on a declared machine. Raises InputError for wrong options.
 
     Options about directories, storage and the binding of threads have no effect. A percentage in `memory` refers to the
-    declared memory. By default, `memory` is the memory that is declared as usable. If this is not declared, the default
-    is the same as in other runs, but at most the declared memory. `threads` is at most the number of declared cores.
-    This number is also the default of `threads`."""
+    declared memory. By default, `memory` is the usable memory that the file of the machine declares. If the file
+    declares no usable memory, the default is the default of all runs, but at most the declared memory. `threads` is at
+    most the number of declared cores. The default of `threads` is the number of declared cores."""
     as_flag(options.in_place, "in_place")
     threads = declared.cores if options.threads is None else as_threads(options.threads)
     if threads > declared.cores:
@@ -578,8 +578,8 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
 
 class Initial:
     """The initial values in the option `init`. If the options give no shape, `shape` is the shape of the first file
-    among these values. If there is no file, `shape` is the shape of the first array. Raises InputError for unknown
-    fields, and for files that cannot be read."""
+    among the initial values. If no initial value is a file, `shape` is the shape of the first array. Raises InputError
+    for unknown fields, and for files that cannot be read."""
 
     def __init__(self, options: RunOptions, memory_bytes: int) -> None:
         self.shape: Shape | None = None
@@ -594,6 +594,6 @@ class Initial:
                 self.shape = shape_of_files(self._given, stencil)
 
     def by_name(self, stencil: Stencil, shape: Shape) -> dict[str, InputArray]:
-        """Return the initial values for a grid of `shape`. Raises InputError for values that do not fit this grid."""
+        """Return the initial values for a grid of `shape`. Raises InputError for values that do not fit the grid."""
         each = self._cache_bytes // max(1, len(self._given))
         return {name: named_source(name, values, shape, each) for name, values in self._given.items()}

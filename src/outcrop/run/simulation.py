@@ -1,5 +1,5 @@
-"""`Simulation`: a run of a stencil. A `Simulation` connects the state on disk, initial values, engine, progress and
-report.
+"""`Simulation`: a run of a stencil. A `Simulation` connects the state on disk, the initial values, the engine, the
+progress and the report.
 
 This list shows what each call does:
 
@@ -60,13 +60,13 @@ if TYPE_CHECKING:
 
 
 class Simulation(Described):
-    """A run of a stencil on a grid, kept in a directory or on a raw block device.
+    """A run of a stencil on a grid. The run is kept in a directory or on a raw block device.
 
-    The arguments are the options of `RunOptions`, in the same order, or a single `RunOptions` object. All arguments are
+    The arguments are the options of `RunOptions` in the same order, or one `RunOptions` object. All arguments are
     checked when the object is made. `run` or the first assignment creates the directories. An updated field that is not
-    assigned starts with the values of `init`, or with zeros. The previous values of this field start with the same
-    values. Fields that are only read must get values from `init` or from an assignment. Sources, receivers, snapshots
-    and norms are stored with the run, so that `oc.open` continues with them.
+    assigned starts with the values of `init`, or with zeros. The previous values of such a field start with the same
+    values as the field. Fields that are only read must get values from `init` or from an assignment. Sources,
+    receivers, snapshots and norms are stored with the run, so `oc.open` does not need them again.
 
     Raises InputError for wrong options, and BudgetError with the smallest budget that works."""
 
@@ -117,14 +117,14 @@ class Simulation(Described):
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The first row along y that this rank computes, and the row after its last row. With one process, these are
-        all rows."""
+        """The first row along y that this rank computes, and the row after its last row. If one process computes the
+        run, the range has all rows."""
         return self._description.rows
 
     @property
     def planes(self) -> tuple[int, int]:
-        """The first plane along z that this rank computes, and the plane after its last plane. Usually, these are all
-        planes."""
+        """The first plane along z that this rank computes, and the plane after its last plane. Usually, the range has
+        all planes."""
         return self._description.planes
 
     @property
@@ -134,22 +134,21 @@ class Simulation(Described):
 
     @property
     def traces(self) -> Traces:
-        """A mapping with the traces of all receivers. Each key is the name of receivers. Each trace is a float64 array
-        of shape (committed steps, points). In a run of several ranks, each rank gets all points, and all ranks must
-        read the trace together."""
+        """A mapping with the traces of all receivers. In the mapping, each key is the name of receivers. A trace is a
+        float64 array of shape (committed steps, points). In a run of several ranks, each rank gets the values of all
+        points, and all ranks must read the trace together."""
         return Traces(self.reader(), self._description, self._everyone, self._states_of_parts)
 
     @property
     def norms(self) -> NormRecords:
-        """A mapping with the norms of fields. Each key is the name of a field. Each array has a row with step, sum,
-        squares, min and max for each recorded step. Norms include the cells of the rim, and of all ranks. All ranks
-        must read the norms together."""
+        """A mapping with the norms of fields. Each key is the name of a field. The norms of a field are an array with a
+        row for each recorded step: step, sum, squares, min and max. Norms include the cells of the rim and the cells of
+        all ranks. In a run of several ranks, all ranks must read the norms together."""
         return NormRecords(self.reader(), self._description, self._everyone, self._states_of_parts)
 
     @property
     def _states_of_parts(self) -> Callable[[], Sequence[State]] | None:
-        """If this simulation only reads all parts: a function that returns all parts at the same step. Otherwise
-        None."""
+        """A function that returns all parts at the same step. None if this simulation does not read all parts."""
         if self._setup.parts is None:
             return None
         parts = self._setup.parts.reader()
@@ -190,13 +189,13 @@ class Simulation(Described):
         return HistoryView(reader, entry)
 
     def reader(self) -> State | None:
-        """Return a second `State` for reading, with its own descriptors, or None if there is no run yet."""
+        """Return a second `State` for reading, with its own file descriptors. Return None if there is no run yet."""
         return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
-        """Raise InputError when a field that is only read has no values. The names in `given` are fields that will get
-        values before the first step. Also raise InputError when a run that was opened from disk has no values of its
-        state. Only a new run may begin with zeros."""
+        """Raise InputError when a static field has no values. `given` contains the names of fields that will get values
+        before the first step. Also raise InputError when a run that was opened from disk has no values of its state.
+        Only a new run may begin with zeros."""
         known = {*self._filled, *given}
         require_fields(self._description, known)
         known |= self.stencil.older_values.keys()
@@ -214,7 +213,7 @@ class Simulation(Described):
 
     @property
     def states(self) -> StatesEntry | None:
-        """The states of the forward run that this run reads, or None. Only adjoint runs read states."""
+        """The states of the forward run that an adjoint run reads. None if this run reads no states."""
         return self._description.states
 
     @property
@@ -238,8 +237,8 @@ class Simulation(Described):
         return self._state.manifest.target_step - self._state.manifest.step if self._state else 0
 
     def __getitem__(self, name: str) -> FieldView | WholeView:
-        """Return a view of a field, indexed like an array. "u.previous" means the previous values of "u". If several
-        ranks compute the run, the view has the whole grid, and all ranks must index it together."""
+        """Return a view of a field, indexed like an array. "u.previous" means the previous values of "u". In a run of
+        several ranks, the view has the whole grid, and all ranks must index the view together."""
         self._description.entry(name)
         reader, group, parts = self.reader(), self._setup.group, self._setup.parts
         if reader is None:
@@ -251,12 +250,12 @@ class Simulation(Described):
         return FieldView(reader, name)
 
     def __setitem__(self, name: str, values: object) -> None:
-        """Write values to a field, a few planes at a time. `values` is an array, a zarr array, a function (z0, z1) ->
-        planes, or a text that `--init` accepts. A wrong shape or type raises InputError before any file is created."""
+        """Write values to a field, plane by plane. `values` is an array, a zarr array, a function (z0, z1) -> planes,
+        or a text that `--init` accepts. A wrong shape or type raises InputError before any file is created."""
         self.assign({name: values})
 
     def assign(self, values: Mapping[str, object]) -> None:
-        """Write values to several fields, a few planes at a time. Missing directories are created first. If the first
+        """Write values to several fields, plane by plane. Missing directories are created first. If the first
         assignment fails, all new directories and files are removed. A field that is only read can be assigned again
         until the first step."""
         require_mapping(values, "values", "u")
@@ -285,7 +284,7 @@ class Simulation(Described):
                 self._assign_planes(planes, is_apart)
 
     def _lacking(self, given: Iterable[str] = ()) -> set[str]:
-        """Return the names of the arrays that must get values before the first step, except those in `given`."""
+        """Return the names of the arrays that must get values before the first step. Names in `given` are left out."""
         needed = {*(entry.name for entry in self._description.given), *self._setup.initial}
         return needed - {*self._filled, *given}
 
@@ -328,13 +327,13 @@ class Simulation(Described):
     @checks_keywords
     def plan(self, steps: int | None = None) -> Prepared:
         """Return the plan of `run(steps)` with its predicted cost. The method compiles the kernel and changes no
-        directory. If the first pass of an adjoint run is shorter, the result is the plan of the later passes."""
+        directory. If the first pass of an adjoint run is shorter, the plan of the later passes is returned."""
         with together(self._setup.group):
             return self._prepare(self._parts(steps)[-1], may_write=False)
 
     def prepare(self, steps: int | None = None) -> Prepared:
         """Compile the kernel, measure the storage for long runs, and prove that the plan of `run(steps)` is legal.
-        Return this plan, as `plan` does. Raises IllegalPlan, an AssertionError, if a bug in Outcrop has made an illegal
+        Return the plan, as `plan` does. Raises IllegalPlan, an AssertionError, if a bug in Outcrop has made an illegal
         plan."""
         parts = self._parts(steps)
         self._take_parts()
@@ -342,13 +341,14 @@ class Simulation(Described):
             return [self._prepare_part(one) for one in parts][-1]
 
     def _prepare_part(self, steps: int) -> Prepared:
-        """Prepare a part of a run. Use an earlier plan again if it has the same number of steps and the same phase.
-        Then the same steps of a pass read states."""
+        """Prepare a part of a run. Use an earlier plan again if its number of steps and its phase are the same. The
+        phase says which steps of a pass read states."""
         phase = self._setup.problem(steps, self.step).phase
         for known in self._prepared:
             if (known.problem.steps, known.problem.phase) == (steps, phase):
                 return known
-        # The lock tells other processes that the run is about to continue. Nothing is changed before the plan is legal.
+        # The lock tells other processes that this process continues the run. Nothing is changed before the plan is
+        # legal.
         with self._state.locked(check=False) if self._state else contextlib.nullcontext():
             prepared = self._prepare(steps, may_write=True)
             prepared.require_legal()
@@ -369,12 +369,12 @@ class Simulation(Described):
 
     @property
     def initial_values(self) -> dict[str, InputArray]:
-        """The initial values in the options, for arrays that have no values yet."""
+        """The initial values that the options give for arrays without values."""
         return {name: one for name, one in self._setup.initial.items() if name not in self._filled}
 
     def fill(self) -> None:
-        """Write initial values to the arrays that have no values. Arrays of the state get zeros if the options give no
-        values. Missing directories are created. Raises InputError when a field that is only read has no values."""
+        """Write initial values to the arrays that have no values. If the options give no values for an array of the
+        state, it gets zeros. Missing directories are created. Raises InputError when a static field has no values."""
         with together(self._setup.group):
             self._fill()
 
@@ -403,24 +403,26 @@ class Simulation(Described):
         first step.
 
         `residuals` contains the derivatives of a misfit. `residuals` maps the name of receivers to the derivatives with
-        respect to the traces of these receivers. These derivatives are an array of shape (steps, points). `residuals`
-        may also map the name of snapshots, such as "side/u", to the derivatives with respect to
-        `sim.snapshots["side/u"]`. The name of an updated field means the derivative with respect to its last values, in
-        any form that `sim[name] = ...` accepts. `wrt` says which gradients are computed. The name of an updated field
-        means the gradient with respect to the initial values of the field. A name such as "u.previous" means the
-        gradient with respect to the initial previous values. "source" means the values of all sources. The name of a
-        static field, a parameter or a signal means this input. Values in the fixed rim have no gradient.
+        respect to the traces of these receivers. The derivatives for receivers are an array of shape (steps, points).
+        `residuals` may also map the name of snapshots, such as "side/u", to the derivatives with respect to
+        `sim.snapshots["side/u"]`. For an updated field, give its name with the derivative with respect to its last
+        values, in any form that `sim[name] = ...` accepts. `wrt` says which gradients are computed. In `wrt`, the name
+        of an updated field means the gradient with respect to the initial values of the field. In `wrt`, a name such as
+        "u.previous" means the gradient with respect to the initial previous values, and "source" means the values of
+        all sources. In `wrt`, the name of a static field, a parameter or a signal means the gradient with respect to
+        this input. Values in the fixed rim have no gradient.
 
         The adjoints of stencils that are not linear, and gradients with respect to static fields, parameters and
-        signals, need the states of this run. In these cases, this run must keep its states
-        (`run(history=oc.History("all"))`) until the adjoint run is complete. If the run keeps every k-th state,
-        gradients with respect to static fields and parameters are sums over every k-th step, multiplied by k.
+        signals, need the states of this run. If an adjoint run needs the states, this run must keep them until the
+        adjoint run is complete: `run(history=oc.History("all"))`. If the run keeps every k-th state, gradients with
+        respect to static fields and parameters are sums over every k-th step, multiplied by k.
 
-        The adjoint run is kept in `directory`, by default beside the run: the adjoint of run.oc is in run-adjoint.oc.
-        By default, `memory` and `threads` have the same values as in this run. If `force` is true, another run in
-        `directory` is replaced. If `resume` is true, an adjoint run in `directory` with the same residuals is
-        continued. An adjoint run that is complete is only read. Raises InputError for wrong arguments, and if this run
-        does not keep the states that the adjoint needs. In these cases, no file has been created."""
+        The adjoint run is kept in `directory`. The default is a directory beside the run: the adjoint of run.oc is in
+        run-adjoint.oc. By default, `memory` and `threads` have the same values as in this run. If `force` is true,
+        another run in `directory` is replaced. If `resume` is true, an adjoint run in `directory` with the same
+        residuals is continued. If the adjoint run in `directory` is complete, it is only read. Raises InputError for
+        wrong arguments, and if this run does not keep the states that the adjoint needs. If InputError is raised, no
+        file has been created."""
         from outcrop.run.adjoint import adjoint_run
 
         self._require_alone("adjoint")
@@ -433,17 +435,18 @@ class Simulation(Described):
     ) -> tuple[float, dict[str, Any]]:  # fmt: skip
         """Return the value of a misfit after `steps` steps, and a mapping that has a gradient for each name in `wrt`.
 
-        This method runs forward to step `steps`, evaluates the misfit, and runs the adjoint. If the run is at this step
-        already, the run is not repeated. `misfit` is an `oc.Misfit`, a sum of such misfits, or a function misfit(sim)
-        that returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
-        arguments have the same meaning as in `adjoint`. The gradients have the form of `AdjointRun.gradients`. If the
-        adjoint needs states and the run keeps no history, the method runs forward with `oc.History("auto", wrt=wrt)`.
-        This history gives the shortest predicted time of both runs. The method frees this history at the end. A history
-        that the run had before the call is not freed.
+        This method runs forward to step `steps`, evaluates the misfit, and runs the adjoint. If the run is already at
+        step `steps`, the forward run is not repeated. `misfit` is an `oc.Misfit`, a sum of such misfits, or a function
+        misfit(sim) that returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and
+        the other arguments have the same meaning as in `adjoint`. The gradients have the form of
+        `AdjointRun.gradients`. If the adjoint needs states and the run keeps no history, the method runs forward with
+        `oc.History("auto", wrt=wrt)`. With the history "auto", the forward run and the adjoint run together have the
+        shortest predicted time. At its end, the method frees a history that it has begun. A history that the run had
+        before the call is not freed.
 
-        The gradients are read from the directory of the adjoint run. Delete this directory when you no longer need the
-        gradients. After an interruption, call this method again with `resume=True` and the same misfit. Raises the
-        errors of `run` and `adjoint`. Wrong arguments are refused before the forward run."""
+        The gradients are read from the directory of the adjoint run. Delete the directory of the adjoint run when you
+        no longer need the gradients. After an interruption, call this method again with `resume=True` and the same
+        misfit. Raises the errors of `run` and `adjoint`. Wrong arguments raise an error before the forward run."""
         from outcrop.run.misfit import gradient
 
         self._require_alone("gradient")
@@ -457,13 +460,13 @@ class Simulation(Described):
         """Run `steps` steps, with a commit after every pass. If `steps` is not given, a new run takes the steps of its
         options, and an opened run takes its remaining steps.
 
-        With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown if no bar
-        can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
-        commit of its pass. `fields` maps the names of fields to memory maps of files. At the end, traces are copied
-        into `.data` of Devito's receivers. If `history` is given, the run keeps its states from step 0 on. Later calls
-        of `run` continue the history. `history="all"` means `oc.History("all")`. "auto" and a number of steps are also
-        possible. Raises InterruptedRun after Ctrl-C, and StorageError when storage fails. In both cases the last
-        committed pass stays intact."""
+        With `progress="auto"`, a bar is shown in a terminal or notebook. With `progress="lines"`, plain lines are shown
+        if no bar can be drawn. With `progress="none"`, nothing is shown. `on_snapshot(step, fields)` is called for each
+        snapshot, after the commit of its pass. `fields` maps the names of fields to memory maps of files. After the
+        last step, traces are copied into `.data` of Devito's receivers. If `history` is given, the run keeps its states
+        from step 0 on. Later calls of `run` continue the history. `history="all"` means `oc.History("all")`. "auto" and
+        a number of steps are also possible. Raises InterruptedRun after Ctrl-C, and StorageError when storage fails.
+        After an error, the last committed pass is intact."""
         if not isinstance(progress, str) or progress not in KINDS:
             raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")
         if on_snapshot is not None and not callable(on_snapshot):
@@ -506,7 +509,7 @@ class Simulation(Described):
         return run_segments(self.directory, states, settings, self.step, parts, progress, run_part)
 
     def _take_parts(self) -> None:
-        """If this process has opened the parts of several ranks for reading, make one run of this process from these
+        """If this process has opened the parts of several ranks for reading, make one run of one process from the
         parts."""
         if needs_to_move(self._setup):
             self._setup, self._prepared = take_parts(self._setup), []
@@ -519,8 +522,8 @@ class Simulation(Described):
             raise InputError(f"{name}: runs of several ranks cannot do this yet; run one process")
 
     def _plan_history(self, given: History, steps: int) -> SnapshotsEntry | None:
-        """Check a history, and add the history to the description of the run. Return the entry of the history, or None
-        if "auto" chooses no history. Raises InputError and BudgetError. After these errors, nothing has changed."""
+        """Check a history, and add the history to the description of the run. Return the entry for the history. Return
+        None if "auto" chooses no history. Raises InputError and BudgetError. After an error, nothing has changed."""
         from outcrop.run.ways import choose_history, with_history
 
         if self._state is not None:
@@ -543,7 +546,7 @@ class Simulation(Described):
 
     def _parts(self, steps: object) -> list[int]:
         """`run(steps)` consists of one or several parts, each with its own plan. Return the number of steps of each
-        part. Only an adjoint run that computes states again can have several parts."""
+        part. Only an adjoint run that recomputes states can have several parts."""
         steps, description = self._steps(steps), self._description
         if 0 < description.max_step < self.step + steps:
             raise InputError(
@@ -578,16 +581,17 @@ def open(
     signals: Mapping[str, Any] | None = None, ranks: int | str | tuple[int, ...] = "auto", comm: Any = None,
     params: Mapping[str, float] | None = None,
 ) -> Simulation:  # fmt: skip
-    """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run.
-    If an argument is None, its setting does not change. `ranks` and `comm` have the same meaning as in `RunOptions`.
-    Under mpirun, all ranks open the run together. If the run has another number or grid of ranks, or is a run of one
-    process, its rows and planes are first moved to these ranks. Without mpirun, a directory of all parts is opened for
-    reading. The first call of `run`, or the first assignment, then moves all rows and planes to this process.
+    """Open the run at `path`, which is a directory or a block device. The arguments after `path` replace settings of
+    the run. If an argument is None, the setting does not change. `ranks` and `comm` have the same meaning as in
+    `RunOptions`. Under mpirun, all ranks open the run together. If the run on disk is not divided among these ranks,
+    its rows and planes are first moved to these ranks. Without mpirun, the directory of all parts of a run can be
+    opened for reading. The first call of `run`, or the first assignment, then moves all rows and planes of the parts to
+    this process.
 
-    `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
-    dropped. `signals` replaces the signals of the same names. `params` replaces the parameters of the same names: the
-    steps after the committed step are computed with the new values. Some runs cannot change their parameters, for
-    example runs that keep a history. Raises InputError when `path` holds no run, and
+    `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the sizes that the user
+    gave earlier have no effect any more. `signals` replaces the signals of the same names. `params` replaces the
+    parameters of the same names: the steps after the committed step are computed with the new values. Some runs cannot
+    change their parameters, for example runs that keep a history. Raises InputError when `path` holds no run, and
     StorageError when files of the run are missing."""
     changes = dict(
         memory=memory, threads=threads, scheme=scheme, io=io, bind=bind, sizes=sizes, signals=signals, params=params

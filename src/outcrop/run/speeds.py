@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from outcrop.run.setup import Setup
 
 LONG_SECONDS = 2.0
-"""The speeds of shorter runs are neither compared nor kept, because they vary too much."""
+"""If a run takes less than LONG_SECONDS, its speeds are neither compared nor kept, because they vary too much."""
 DIFFERS = 1.25
-"""The report names a time if it is more than DIFFERS times the predicted time, or less than 1 / DIFFERS of it."""
+"""The report names a time that is more than DIFFERS times the predicted time, or less than the predicted time /
+DIFFERS."""
 WAITING = 0.2
-"""A run is limited by its disk if the run waits for transfers during at least this share of its time."""
+"""A run is limited by its disk if the run waits for transfers during at least the share WAITING of its time."""
 MOST = 0.5
-"""If a run waits for transfers during at least this share of its time, updates do not change its time."""
+"""If a run waits for transfers during at least the share MOST of its time, updates do not change its time."""
 
 
 def updates_ratio(report: Report) -> float | None:
@@ -36,17 +37,19 @@ def updates_ratio(report: Report) -> float | None:
 
 
 def storage_ratio(report: Report) -> float | None:
-    """Return the measured time of the transfers, divided by their predicted time. Return None if the run shows nothing
-    about its disk. This is true for short runs, for runs through the page cache, and if the speed of the disk was
-    assumed.
+    """Return the measured time of the transfers, divided by their predicted time. Return None if the speed of the disk
+    cannot be found from the run. Examples are short runs, runs through the page cache, and runs for which the speed of
+    the disk was assumed.
 
-    A run that waits most of its time is as fast as its disk. A run that waits less shows its disk only in part:
+    A run that waits for transfers most of its time is as fast as its disk. A run that waits less shows its disk only in
+    part:
 
-    * If the run waits for a large part of its time, there are two estimates. The whole time of the run also contains
-      slow updates. The additional waits do not contain the transfers during updates. The estimate that is closer to 1
-      is returned. If one estimate is above 1 and the other below 1, the run shows nothing about its disk.
-    * If the run hardly waits, the disk needs at most the time during which transfers were in flight. This time is
-      returned only if it is shorter than predicted, because a disk with few transfers in flight is slow."""
+    * If the run waits for a large part of its time, there are two estimates. The first estimate comes from the whole
+    time of the run, which also contains slow updates. The second estimate comes from the additional waits, which do not
+    contain the transfers during updates. The estimate that is closer to 1
+      is returned. If one estimate is above 1 and the other estimate is below 1, the result is None.
+    * If the run hardly waits, the disk needs at most the time during which transfers were in flight. The ratio for this
+    time is returned only if it is below 1, because a disk with few transfers in flight is slow."""
     guess, waits = report.predicted, _waits(report)
     if "storage" in guess.assumed or not report.direct_io or report.seconds < LONG_SECONDS:
         return None
@@ -66,9 +69,9 @@ def storage_ratio(report: Report) -> float | None:
 
 
 def _is_another_disk(storage_factor: float | None, ratio: float) -> bool:
-    """Return True if the speed of the disk differs so much from its speed in the cache that another disk may have been
-    measured. `storage_factor` is None if the speed does not come from the cache. `ratio` is the result of
-    `storage_ratio`."""
+    """The speed of the disk and its speed in the cache can be very different. Return True if it is possible that
+    another disk was measured. `storage_factor` is None if the speed does not come from the cache. `ratio` is the result
+    of `storage_ratio`."""
     return storage_factor is not None and not MIN_FACTOR <= storage_factor / ratio <= MAX_FACTOR
 
 
@@ -81,7 +84,7 @@ def _waits(report: Report) -> float:
 
 
 def remarks(report: Report) -> Iterator[str]:
-    """Yield a line for each speed that differs much from its prediction."""
+    """Yield a line of text for each speed that differs much from its prediction."""
     guess = report.predicted
     ratio = updates_ratio(report)
     if ratio and not 1 / DIFFERS <= ratio <= DIFFERS:
@@ -107,8 +110,9 @@ def remarks(report: Report) -> Iterator[str]:
 
 
 def keep_speeds(report: Report, prepared: Prepared, setup: Setup) -> None:
-    """Keep the speeds of a complete run of one process for later plans. The speeds are kept only if the run has no
-    sources, receivers, norms, snapshots or states of other runs, because such additional work also takes time."""
+    """Keep the speeds of a complete run of one process for later plans. Sources, receivers, norms, snapshots and states
+    of other runs are additional work, which also takes time. The speeds are kept only if the run has no additional
+    work."""
     description = setup.description
     taps = description.taps
     if setup.group is not None or description.states or taps.sources or taps.traces or taps.snapshots or taps.norms:

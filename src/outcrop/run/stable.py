@@ -1,8 +1,9 @@
 """This module refuses runs in which waves grow without bound. The error message gives the largest stable time step.
 
-Stability depends on the extremes of the fields that are only read. The extremes are found while the values of these
-fields are written. The minimum of one field and the maximum of another field can be unstable together, although no cell
-has both values. In such a case, all fields are read once more, and stability is tested cell by cell."""
+Stability depends on the minimum and the maximum of each static field. The minimum and the maximum are called the
+extremes of the field. The extremes of a field are found while the values of the field are written. The minimum of one
+field can be unstable together with the maximum of another field, although no cell has both values. If a combination of
+extremes is unstable, but growth is not certain, all fields are read once more, and stability is tested cell by cell."""
 
 from __future__ import annotations
 
@@ -40,9 +41,9 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
     """Raise InputError before the first step when waves certainly grow, or when a field that is only read has a value
     that is not finite. `ranges` contains the known minimum and maximum of fields that are only read.
 
-    For several such fields, growth is certain under two conditions. First, the minimum or the maximum of one field is
-    unstable in combination with all extremes of the other fields. Second, all these combinations have the same largest
-    stable step. The message names the largest step that is stable for all values."""
+    If a stencil has several static fields, growth is certain under two conditions. First, the minimum or the maximum of
+    one field is unstable in combination with all extremes of the other fields. Second, all unstable combinations have
+    the same largest stable step. The message names the largest step that is stable for all values."""
     if manifest.unstable:
         return
     names = _judged_fields(stencil, manifest)
@@ -64,8 +65,9 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
             texts = [_judged(stencil, manifest, [state]) for state in with_it]
             if all(texts) and _agree([_limit(stencil, manifest, [one]) for one in with_it]):
                 certain += with_it
-    # The message would name the limit of the certain states. Raise the error only if all combinations have the same
-    # limit. Otherwise `refuse_unstable_run` later tests all cells, and finds the limit for all values.
+    # The error message names the largest stable step of the certain states. So raise the error only if all combinations
+    # of extremes have the same largest stable step. In other cases, `refuse_unstable_run` later tests all cells, and
+    # finds the limit for all values.
     if certain and _agree([_limit(stencil, manifest, certain), _limit(stencil, manifest, ends)]):
         raise _refusal(str(_judged(stencil, manifest, certain)))
 
@@ -77,8 +79,8 @@ def _limit(stencil: Stencil, manifest: Description, states: Sequence[Uniform]) -
 def refuse_unstable_plan(
     stencil: Stencil, parameters: Mapping[str, float], shape: Sequence[int], ranges: Mapping[str, tuple[float, float]]
 ) -> None:
-    """Raise InputError when waves grow in a run that is only planned. `ranges` contains the known minimum and maximum
-    of fields. If a field that is only read has no known values, the stability is not judged."""
+    """Raise InputError when waves grow in a run that is planned, but not executed. `ranges` contains the known minimum
+    and maximum of fields. If the values of a static field are not known, the stability is not judged."""
     names = static_fields(stencil)
     if len(names) <= _MAX_COMBINED and all(name in ranges for name in names):
         states = corners({name: ranges[name] for name in names})
@@ -87,7 +89,7 @@ def refuse_unstable_plan(
 
 
 def _agree(limits: Sequence[float | None]) -> bool:
-    """Return True if all limits are nearly equal, so that messages show the limits with the same digits."""
+    """Return True if all limits are so nearly equal that messages show them with the same digits."""
     known = [one for one in limits if one is not None]
     return len(known) == len(limits) and max(known) <= min(known) * (1 + 1e-4)
 
@@ -99,8 +101,9 @@ def refuse_unstable_run(stencil: Stencil, state: State) -> None:
 
 
 def refuse_unstable_change(stencil: Stencil, state: State, parameters: Mapping[str, float], may_read: bool) -> None:
-    """Raise InputError when waves grow with the new parameters of a run that exists. If `may_read` is False, fields are
-    not read, and the stability is not judged if their values are not known."""
+    """Raise InputError when waves grow with the new parameters of a run that exists. If `may_read` is False, the
+    function does not read fields. If `may_read` is False and the values of fields are not known, stability is not
+    judged."""
     changed, names = state.reader(), _judged_fields(stencil, state.manifest)
     changed.manifest = replace(state.manifest, parameters=dict(parameters))
     is_known = all(name in state.manifest.ranges for name in names) and len(names) < 2
@@ -127,7 +130,7 @@ def growing(stencil: Stencil, state: State) -> str | None:
 def untested(stencil: Stencil, manifest: Manifest) -> str:
     """Return the reason why the stability of a run was not tested, or "" if it was tested. If a user can test the
     stability with values of the fields, the text contains a line of Python for this test."""
-    # Any value can stand for a field that is only read, because the values of such fields are known when a run begins.
+    # The values of static fields are known when a run begins. So this test can use any value for static fields.
     state = dict.fromkeys(static_fields(stencil), 1.0)
     why = why_unknown(stencil, manifest.parameters, [state], manifest.whole_shape)
     missing = missing_values(stencil, manifest.parameters, [state]) if why else []
@@ -149,7 +152,8 @@ def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
     """Return a function that returns the same planes as `planes`. The returned function also updates `ranges` with the
-    minimum and maximum of these planes, without the padding. It calls `done` just before it returns the last plane."""
+    minimum and maximum of these planes, without the padding. The returned function calls `done` just before it returns
+    the last plane."""
     pads = zip(inside(manifest.padding, 0), manifest.whole_layout.shape, strict=True)
     (z_first, z_end), rows, cells = ((pad, n - pad) for pad, n in pads)
 
@@ -160,8 +164,8 @@ def watched(
             ranges.pop(name, None)
         if own.size:
             low, high = ranges.get(name, (np.inf, -np.inf))
-            # NumPy's minimum and maximum are used here, because they return NaN if one of the values is NaN. Python's
-            # min and max can ignore NaN.
+            # NumPy's minimum and maximum return NaN if one of the values is NaN, so they are used here. Python's min
+            # and max can ignore NaN.
             ranges[name] = (float(np.minimum(low, own.min())), float(np.maximum(high, own.max())))
         if z1 == manifest.layout.shape[0]:
             done()
@@ -171,9 +175,9 @@ def watched(
 
 
 def _judged_fields(stencil: Stencil, manifest: Description) -> list[str]:
-    """Return the fields that decide whether waves grow. `stencil` only reads these fields, and their values come from
-    the user. An adjoint run that repeats the steps of its forward run stores more fields, which only these steps
-    read."""
+    """Return the names of the fields whose values decide whether waves grow. `stencil` only reads these fields, and
+    their values come from the user. An adjoint run that repeats steps of its forward run also stores fields that only
+    the repeated steps read. The additional fields are not returned."""
     read = set(static_fields(stencil))
     return [entry.name for entry in manifest.given if entry.name in read]
 

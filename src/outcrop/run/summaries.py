@@ -1,6 +1,7 @@
 """The rows of the short texts that describe runs and their records, in a terminal and in notebooks.
 
-The rows contain what is known in memory. No function here reads a file, so the texts also work for a removed run.
+The rows contain only values that are already in memory. No function of this module reads a file, so the texts also work
+for a removed run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Row = tuple[str, str]
 
 
 def size_of(description: Description) -> str:
-    """Return the size of the whole grid as text, x first."""
+    """Return the size of the whole grid as text. The size along x comes first."""
     own = description.own_shape if description.part is None else description.whole_shape
     names = description.axis_names
     size, axes = " x ".join(map(str, x_first(own, names))), ", ".join(x_first(names, names))

@@ -1,13 +1,13 @@
-"""This module defines the class `Sweep`. The class computes steps of a stencil on arrays in memory, with the same
+"""This module defines the class `Sweep`. `Sweep` computes steps of a stencil on arrays in memory. `Sweep` uses the same
 kernels as runs.
 
 `Sweep` is for programs that allocate their arrays themselves, as NumPy arrays or as arrays on tiers. `Sweep` updates
-all cells once in each step and performs no I/O. So its speed is the speed of a plain loop over memory. The results are
-bitwise identical to the results of a run with the same stencil and values.
+all cells once in each step and performs no I/O. So the speed of `Sweep` is the speed of a plain loop over memory. The
+results of `Sweep` are bitwise identical to the results of a run with the same stencil and values.
 
     array (ny + 2, nx)    | spare row |  row 0 of the grid  | ... |  row ny - 1  | spare row |
 
-A kernel updates whole vectors, and reads some cells before and after its rows. Therefore the array has two spare rows.
+A kernel updates whole vectors, and reads some cells before and after its rows. Therefore each array has two spare rows.
 The values of the spare rows have no effect. Each row occupies a whole number of cache lines.
 """
 
@@ -44,7 +44,7 @@ Arrays: TypeAlias = "Mapping[str, Any]"
 
 
 class _Block(ctypes.Structure):
-    """This class mirrors the struct `outcrop_block` of core/outcrop/kernel/kernel.h."""
+    """The members of this class are the members of the struct `outcrop_block` in core/outcrop/kernel/kernel.h."""
 
     _fields_ = (
         ("target", ctypes.c_void_p),
@@ -59,7 +59,7 @@ class _Block(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Call:
-    """A kernel and the block of rows that it updates. The block has pointers to the memory of the objects in `kept`."""
+    """A kernel and the block of rows that it updates. `block` has pointers to the memory of the objects in `kept`."""
 
     kernel: Any
     block: _Block
@@ -73,11 +73,12 @@ class Sweep:
     """Computes steps of a stencil of two axes on arrays of shape (ny + 2, nx). The first and the last row of each array
     are spare.
 
-    `arrays` maps the name of each field to its arrays. A field needs two arrays if its update reads neighbouring cells
-    or previous values of this field. A step reads one array and writes the other. The first array must have the initial
-    values, and both arrays must have the values of the rim. Every other field needs one array. If the stencil updates
-    this field, the array is updated in place. The boundary is fixed: cells closer to a side than the radius of the
-    stencil keep their values.
+    `arrays` maps the name of each field to its arrays. A field needs two arrays if its update reads values of the field
+    in neighbouring cells, or previous values of the field. For a field with two arrays, a step reads one array and
+    writes the other array. The first array of the field must have the initial values, and both arrays must have the
+    values of the rim. A field that does not need two arrays needs one array. If a field has one array and the stencil
+    updates the field, the array is updated in place. The boundary is fixed: cells closer to a side than the radius of
+    the stencil keep their values.
 
         with Sweep(oc.stencils.stream_function(), {"psi": (a, b)}) as sweep:
             sweep.step()
@@ -155,7 +156,7 @@ class Sweep:
 
 
 def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tuple[Copy, NDArray[Any]]]:
-    """Return the copies of a field, as pairs ((number of the field, number of the copy), array)."""
+    """Return the arrays of a field as pairs ((number of the field, number of the array), array)."""
     count = 2 if stencil.storage[number].is_double else 1
     if name not in arrays:
         raise InputError(f"{stencil.name} has a field {name!r}; give it {'two arrays' if count == 2 else 'an array'}")
@@ -166,8 +167,8 @@ def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tu
 
 
 def _as_array(name: str, given: Any) -> NDArray[Any]:
-    """Return the NumPy array, or the array inside an `oc.Array`. The array is not copied, because the updates of a copy
-    would be lost."""
+    """Return the NumPy array, or the array inside an `oc.Array`. The array is not copied, because updates of a copy
+    would not change the array of the user."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
         raise InputError(f"{name}: {shown(given)} is not an array; give an array of NumPy or of oc.array")

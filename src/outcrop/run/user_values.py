@@ -1,4 +1,5 @@
-"""Functions that check values of users and bring them into one form: numbers, flags, names, coordinates and signals."""
+"""Functions that check values from users and convert each kind of value to one form. The kinds are numbers, flags,
+names, coordinates and signals."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def as_whole_number(value: object, name: str, maximum: int = ADDRESSABLE_BYTES -
 
 
 def as_number(value: object, name: str) -> float:
-    """Return the value as a finite float. Raises InputError for other values, including text and True."""
+    """Return the value as a finite float. Raises InputError if the value is not a number, such as text or True."""
     try:
         number = math.nan if isinstance(value, _NO_NUMBERS) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -56,14 +57,15 @@ def as_number(value: object, name: str) -> float:
 
 
 def as_flag(value: object, name: str) -> bool:
-    """Return the value as True or False. Raises InputError for other values, such as "no" and 0.0."""
+    """Return the value as True or False. Raises InputError if the value is not a flag, such as "no" or 0.0."""
     if not isinstance(value, (bool, np.bool_)):
         raise InputError(f"{name} {shown(value)} must be {by_caller('true or false', 'True or False')}")
     return bool(value)
 
 
 def as_real_array(values: object, kinds: str = "uif") -> NDArray[Any] | None:
-    """Return the values as an array, or None if they are not real numbers. `kinds` are the accepted kinds of dtypes."""
+    """Return the values as an array, or None if `values` does not contain real numbers. `kinds` are the accepted kinds
+    of dtypes."""
     try:
         found = np.asarray(values)
     except Exception:  # NumPy raises many types of errors for user classes, and for nested lists of unequal lengths
@@ -102,7 +104,7 @@ class Coordinates:
 def as_coordinates(spacing: object, origin: object, units: object, ndim: int) -> Coordinates | None:
     """Return the coordinates that a user has given. If `spacing`, `origin` and `units` are all None, return None.
     `spacing` and `origin` are one number for all axes, or a sequence with one number for each axis. Raises InputError
-    for other values."""
+    for wrong values."""
     if spacing is None and origin is None and units is None:
         return None
     if units is not None and not isinstance(units, str):
@@ -123,11 +125,11 @@ def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
 
 
 def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, str]:
-    """Return the signals of `stencil` as texts for the manifest: little-endian doubles in base64. The signal whose
-    value is the number of the step needs no text.
+    """Return the signals of `stencil` as texts for the manifest: little-endian doubles in base64. If the value of a
+    signal is the number of the step, the signal needs no text.
 
     `signals` contains a sequence of finite numbers for each signal, with one number for each step. Raises InputError
-    for missing and unknown names, and for other values."""
+    for missing names, for unknown names, and for wrong values."""
     require_mapping(signals, "signals", "src")
     there = ", ".join(stencil.given_signals) or "none"
     for name in signals:
@@ -143,9 +145,9 @@ def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, st
 def changed_signals(
     stencil: Stencil, texts: Mapping[str, str], changes: Mapping[str, Any], step: int
 ) -> dict[str, str]:
-    """Return the signals of a run at step `step` with other values for the signals in `changes`, as texts for the
-    manifest. The values that steps have used do not change, because adjoint runs need them. Raises the errors of
-    `encode_signals`."""
+    """A run at step `step` gets new values for the signals in `changes`. Return all signals of the run as texts for the
+    manifest. Values that steps have already used do not change, because adjoint runs need these values. Raises the
+    errors of `encode_signals`."""
     require_mapping(changes, "signals", "src")
     before = decode_signals(texts)
     after = decode_signals(encode_signals(stencil, {**before, **changes}))
@@ -156,8 +158,8 @@ def changed_signals(
 
 
 def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
-    """Convert the texts that `encode_signals` has returned back to the values of signals. The values have the same bits
-    as before. Raises InputError when a text is damaged."""
+    """Convert the texts that `encode_signals` has returned back to the values of signals. The returned values have the
+    same bits as the values from which the texts were made. Raises InputError when a text is damaged."""
     try:
         stored = {name: np.frombuffer(base64.b64decode(text, validate=True), _STORED) for name, text in texts.items()}
     except ValueError:
@@ -166,7 +168,8 @@ def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
 
 
 def require_exact_positions(stencil: Stencil, dtype: str, shape: GridShape) -> None:
-    """Raise InputError if the stencil reads positions, and the grid has an index that is not exact in `dtype`."""
+    """Raise InputError if the stencil reads positions of cells, and a number of a cell cannot be represented exactly in
+    `dtype`."""
     cells = max((shape[axis] for axis in stencil.positions), default=0)
     if dtype == "float32" and cells > MAX_EXACT:
         raise InputError(
@@ -180,7 +183,7 @@ def require_steps(
     time_line: tuple[int, int] = (0, 1),
 ) -> None:  # fmt: skip
     """Raise InputError if a signal has no value for one of the steps 0 to `steps` - 1. Also raise InputError if the
-    stencil reads the number of the step, and one of these numbers is not exact in `dtype`. `time_line` is
+    stencil reads the number of the step, and such a number cannot be represented exactly in `dtype`. `time_line` is
     `Description.time_line`."""
     first, way = time_line
     numbers = max(steps, first + (steps if way > 0 else 1))

@@ -1,11 +1,11 @@
-"""Look at a run that another process computes, possibly on another computer. Looking disturbs nothing: a `Watcher`
+"""Look at a run that another process computes, possibly on another computer. A `Watcher` does not disturb the run: it
 takes no lock, writes nothing, and reads only the committed values of the run.
 
     manifest of each part ──► one generation of all parts ──► Glance: status, progress, rates, prediction
     new rows of traces and norms ─────────────────────────────┘
 
-It is possible that the run does not exist yet, or that another run replaces it while it is watched. In both cases
-`look` returns a `Glance`. The status of a `Glance` is one of STATUSES.
+It is possible that the run does not exist yet, or that another run replaces the watched run. `look` returns a `Glance`
+even if the run does not exist or was replaced. The status of a `Glance` is one of STATUSES.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_RECORDS = 8
 """The maximum number of traces, and of fields with norms, that are read."""
 
 PATIENCE_SECONDS, PATIENCE_PASSES = 30.0, 4
-"""A commit is overdue after this time, and after the time of this number of passes."""
+"""A commit is overdue if it has not come after PATIENCE_SECONDS and after the time of PATIENCE_PASSES passes."""
 
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.05
@@ -60,10 +60,10 @@ class Pace:
     """The measured and predicted figures of the latest call of `run`, for all parts together.
 
     `first_step` is the step at which the call began. `steps` is the number of steps of the call, and `steps_done` the
-    number of its committed steps. `seconds` is the time of these steps. `committed` is the time of the last commit in
-    seconds since 1970. Rates are for one second. A measured rate is None before the first commit. `not_finite` has an
-    entry for each field in which NaN or infinity was found. The value of each field is the last step of the pass in
-    which this was found for the first time."""
+    number of its committed steps. `seconds` is the time of the committed steps. `committed` is the time of the last
+    commit in seconds since 1970. Rates are for one second. A measured rate is None before the first commit.
+    `not_finite` has an entry for each field in which NaN or infinity was found. In `not_finite`, the value of each
+    field is the last step of the first pass in which NaN or infinity was found."""
 
     steps: int
     steps_done: int
@@ -81,7 +81,7 @@ class Pace:
 
     @property
     def step_seconds(self) -> float | None:
-        """The measured time of a step, or the predicted time before the first commit."""
+        """The measured time of a step in seconds. Before the first commit, the value is the predicted time."""
         if self.steps_done and self.seconds:
             return self.seconds / self.steps_done
         return self.predicted_seconds / self.steps if self.steps and self.predicted_seconds else None
@@ -96,15 +96,15 @@ class Pace:
 
     @property
     def predicted_so_far(self) -> float:
-        """The predicted time of the committed steps."""
+        """The predicted time of the committed steps, in seconds."""
         return self.predicted_seconds * self.steps_done / self.steps if self.steps else 0.0
 
 
 @dataclass(frozen=True)
 class TraceGlance:
-    """The first rows of a trace. `rows` is the number of these rows. The steps of these rows are divided into equal
-    ranges. For each range, `envelope` has the largest absolute value of all points. If the trace cannot be read,
-    `problem` is the reason."""
+    """The first rows of a trace. `rows` is the number of rows. The steps of the rows are divided into equal ranges. For
+    each range of steps, `envelope` has the largest absolute value of all points. If the trace cannot be read, `problem`
+    is a text with the reason."""
 
     name: str
     field: str
@@ -117,8 +117,8 @@ class TraceGlance:
 
 @dataclass(frozen=True)
 class NormGlance:
-    """Some rows of the norms of a field, including the last row. If the norms cannot be read, `problem` is the reason.
-    """
+    """Some rows of the norms of a field, including the last row. If the norms cannot be read, `problem` is a text with
+    the reason."""
 
     field: str
     rows: NDArray[np.void] | None
@@ -158,7 +158,7 @@ class Glance:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time until the run is finished, or None if it is not known."""
+        """The time until the run is finished, or None if this time is not known."""
         if self.run is None or self.pace is None or self.status != RUNNING or self.pace.step_seconds is None:
             return None
         missing, age = self.run.target_step - self.run.step, self.age or 0.0
@@ -167,7 +167,7 @@ class Glance:
 
     @property
     def next_commit_seconds(self) -> float | None:
-        """The time until the next commit, or None if it is not known or overdue."""
+        """The time until the next commit. None if this time is not known, or if the commit is overdue."""
         if self.run is None or self.pace is None or self.status != RUNNING or self.pace.step_seconds is None:
             return None
         steps = min(self.pace.pass_steps, self.run.target_step - self.run.step)
@@ -177,7 +177,7 @@ class Glance:
 
 class Watcher:
     """Looks at the run in `place`: a directory, a block device, or the directory of all parts of a run of several
-    ranks. The object remembers what it has read, so that the next look reads only new values."""
+    ranks. A `Watcher` keeps the values that it has read, so that the next look reads only new values."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -212,8 +212,8 @@ class Watcher:
 
     def _states(self) -> list[State]:
         """Return the newest committed state of each part. A commit replaces the manifest by renaming, so each manifest
-        is complete. But parts commit at different times, and a run can be replaced meanwhile. Therefore the function
-        tries again if the manifests do not fit together."""
+        is complete. But parts commit at different times, and a new run can replace the run while manifests are read.
+        Therefore the function tries again if the manifests do not fit together."""
         for attempt in range(_ATTEMPTS):
             try:
                 place = whole_place(self.place)
@@ -253,7 +253,8 @@ def has_begun(place: Path) -> bool:
 
 
 def _begins(place: Path) -> bool:
-    """Return True if `place` has parts of a run, and one of them has no values yet. Other parts may then be missing."""
+    """Return True if `place` has parts of a run, and at least one part has no values yet. Other parts may then be
+    missing."""
     for part in place.glob("rank-*"):
         with contextlib.suppress(OutcropError):
             if storage_at(part).read().phase == NEW:
@@ -262,7 +263,7 @@ def _begins(place: Path) -> bool:
 
 
 def _version_of(place: Path) -> tuple[int, ...] | None:
-    """Return numbers that change with each commit, or None for a run on block devices."""
+    """Return numbers that differ after each commit of the run in `place`. Return None for a run on block devices."""
     try:
         found = os.stat(place / MANIFEST, follow_symlinks=False)
     except OSError:
@@ -271,7 +272,8 @@ def _version_of(place: Path) -> tuple[int, ...] | None:
 
 
 def _pace_of(manifests: Sequence[Manifest]) -> Pace | None:
-    """Return the figures of all parts together. The part with the fewest steps determines the times."""
+    """Return the figures of a run: the figures of all its parts together. The part with the fewest steps determines the
+    times."""
     entries = [one.pace for one in manifests]
     if any(one is None for one in entries):
         return None
@@ -347,7 +349,7 @@ class _Records:
     def look(
         self, states: Sequence[State], columns: int, portion_bytes: int
     ) -> tuple[tuple[TraceGlance, ...], tuple[NormGlance, ...], int]:
-        """Return the traces, the norms, and the number of names that are left out."""
+        """Return the traces, the norms, and the number of traces and norms that are left out."""
         identities = [one.manifest.identity for one in states]
         if identities != self._identities:
             self._identities, self._followed, self._damage = identities, {}, {}
@@ -392,8 +394,8 @@ class _Records:
     def _read(
         self, rank: int, name: str, state: State, portion_bytes: int, points: int | None
     ) -> tuple[FollowedRecord, Any]:
-        """Read new rows of a record, and return the record and the object that keeps its values. `points` is the number
-        of points of a trace, and None for norms. Raises StorageError."""
+        """Read the new rows of a file of records. Return an object for the file, and the object that keeps its values.
+        `points` is the number of points of a trace, and None for norms. Raises StorageError."""
         known, expected = self._followed.get((rank, name)), state.manifest.sums[name]
         damage = self._damage.get((rank, name))
         if damage and damage[0] == expected:  # a damaged record is read again only after the next commit

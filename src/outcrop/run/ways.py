@@ -1,5 +1,5 @@
-"""This module lists the ways in which the adjoint of a run can get the states of the run, and chooses one of them. The
-run is planned for this machine or for a declared machine.
+"""The adjoint of a run can get the states of the run in several ways. This module lists the ways to get the states, and
+chooses one way. The run is planned for this machine or for a declared machine.
 
     choose_here        options or a run, and measured rates ──┐
                                                               ├──► ways ──► plan/gradient.py ──► WayChoice
@@ -55,8 +55,8 @@ the run of the steps that are computed again."""
 
 
 def default_wrt(stencil: Stencil, fixed: Collection[str] = ()) -> tuple[str, ...]:
-    """Return all static fields, parameters and signals. If the stencil has none of them, return all updated fields. The
-    parameters `fixed` have no gradients."""
+    """Return the names of all static fields, parameters and signals. If the stencil has no static field, parameter or
+    signal, return the names of all updated fields. The parameters `fixed` have no gradients."""
     return tuple(one for one in inputs_of(stencil) if one not in fixed) or tuple(updated_fields(stencil))
 
 
@@ -80,8 +80,8 @@ class GradientTask:
         return self.derived.hoisted()
 
     def states(self, recompute: bool) -> StatesEntry | None:
-        """Return the states that the adjoint run reads, or None if it reads no states. The returned object does not
-        name the forward run."""
+        """Return an entry for the states that the adjoint run reads, or None if the adjoint run reads no states. The
+        returned entry does not contain the directory of the forward run."""
         derived, steps = self.derived_for(recompute), self.problem.steps
         if not derived.states:
             return None
@@ -92,7 +92,7 @@ class GradientTask:
         return replace(states, every=min(STEPS_METERED, steps), stencil=derived.stencil.to_json(), source_cells=cells)
 
     def adjoint(self, recompute: bool) -> Problem:
-        """Return the problem of the adjoint run. The acquisition of this problem is estimated: a receiver for each
+        """Return the problem of the adjoint run. The acquisition of the problem is an estimate: a receiver for each
         source of the forward run, and a source for each receiver."""
         states, stencil = self.states(recompute), self.derived_for(recompute).adjoint.stencil
         problem = as_problem(stencil, self.layout, self.problem.steps, self.boundary, in_place=False, states=states)
@@ -105,8 +105,8 @@ class GradientTask:
         return sum(1 if one.is_static else 2 for one in arrays) * self.layout.array_bytes
 
     def ways(self) -> list[Way]:
-        """Return all ways to get the states. If the adjoint run reads no states, the only way is the way without a
-        history."""
+        """Return all ways in which the adjoint run can get the states. If the adjoint run reads no states, the only way
+        is the way without a history."""
         derived, problem = self.derived, self.problem
         if not derived.states:
             return [Way(0, problem, self.adjoint(recompute=False))]
@@ -132,8 +132,8 @@ class GradientTask:
 
 
 class _Meters:
-    """The update rates of this machine for the runs of a gradient. Each kernel is measured with only one set of tile
-    sizes."""
+    """Measures the update rates of this machine for the forward run and the adjoint run of a gradient. Each kernel is
+    measured with only one choice of tile sizes."""
 
     def __init__(self, task: GradientTask, setup: Setup, budgets: tuple[int, int], worth: bool) -> None:
         self._task, self._setup, self._budgets, self._worth = task, setup, budgets, worth
@@ -160,7 +160,7 @@ class _Meters:
         return self._known[key]
 
     def keep(self) -> None:
-        """Write the measured rates to the cache of the user."""
+        """Write the measured update rates to the user's cache."""
         for meter in self._known.values():
             meter.keep()
 
@@ -176,7 +176,7 @@ def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
 
 def replay_bytes(description: Description) -> int:
     """Return the number of bytes that the arrays of a replay need on the disk. The replay has the arrays of the forward
-    run, but no computed fields (run/replay.py), and two copies of its state."""
+    run with two copies of the state, but no computed fields (run/replay.py)."""
     return (2 * len(description.state) + len(description.given)) * description.layout.array_bytes
 
 
@@ -184,10 +184,11 @@ def choose_here(
     task: GradientTask, setup: Setup, limit: str | int | None = None, memory_bytes: int | None = None,
     is_plan: bool = False,
 ) -> WayChoice:  # fmt: skip
-    """Choose a way for a run on this machine. The states may take at most `limit` bytes. The states must also fit into
-    the remaining free space: the free space of the run's directory, minus the size of the arrays of both runs.
-    `memory_bytes` is the budget of the adjoint run. If `is_plan` is true, the storage is not measured, and plans are
-    also made for short runs. Raises InputError for a wrong limit."""
+    """Choose the way in which an adjoint run gets states, for a run on this machine. The states may need at most
+    `limit` bytes on the disk. The states must also fit into the remaining free space: the free space of the run's
+    directory, minus the size of the arrays of both runs. `memory_bytes` is the budget of the adjoint run. If `is_plan`
+    is true, the storage is not measured, and plans are also made for short runs. Raises InputError for a wrong
+    limit."""
     one, settings = setup.description, setup.description.settings
     budgets = settings.memory_bytes, settings.memory_bytes if memory_bytes is None else memory_bytes
     given, most, less = limit_bytes(History("auto", limit)), None, None
@@ -222,16 +223,16 @@ def task_elsewhere(one: Elsewhere, wrt: object = None) -> GradientTask:
 def choose_elsewhere(
     task: GradientTask, one: Elsewhere, limit_bytes: int | None = None, is_rough: bool = False
 ) -> WayChoice:
-    """Choose a way for a run on a declared machine. The states may take at most `limit_bytes` bytes. If `limit_bytes`
-    is None, there is no limit."""
+    """Choose the way in which an adjoint run gets states, for a run on a declared machine. The states may need at most
+    `limit_bytes` bytes on the disk. If `limit_bytes` is None, the size of the states is not limited."""
     why = f"the limit is {format_bytes(limit_bytes)}" if limit_bytes else ""
     limits = Limits(one.budget_bytes, one.budget_bytes, limit_bytes, why, limit_bytes, one.scheme, one.given)
     return choose_way(task.ways(), one.machine, limits, one.update_rate, is_rough)
 
 
 def history_of(choice: WayChoice) -> History | None:
-    """Return the history of the chosen way, or None for the way without a history. If no way is possible, raise
-    BudgetError if each way with a history lacks only memory. Otherwise raise InputError."""
+    """Return the history of the chosen way, or None for the way without a history. If no way is possible, and each way
+    with a history lacks only memory, raise BudgetError. If no way is possible for other reasons, raise InputError."""
     if choice.chosen is None:
         kind = BudgetError if all(one.smallest_bytes for one in choice.ways[1:]) else InputError
         raise kind(choice.refusal)
@@ -243,9 +244,9 @@ def history_of(choice: WayChoice) -> History | None:
 
 def choose_history(setup: Setup, state: State | None, given: History, steps: int) -> tuple[History | None, str]:
     """Return the history that a run keeps. If the user has chosen "auto", the result is the history with which a
-    gradient has the shortest predicted time. If no history is needed, the result is None. A run that already keeps a
-    history continues this history. Also return a text that says why no gradient needs a history. If gradients need a
-    history, the text is "". Raises InputError and BudgetError."""
+    gradient has the shortest predicted time. If a gradient needs no history, the result is None. If the run already
+    keeps a history, it continues this history. Also return a text that says why no gradient needs a history. If
+    gradients need a history, this text is "". Raises InputError and BudgetError."""
     if not isinstance(given.every, str) or given.every != "auto":
         return given, ""
     if given.recompute:

@@ -1,9 +1,9 @@
-"""This module reads two kinds of TOML files. In one kind, users declare tiers of this machine. In the other kind, users
-declare other machines.
+"""This module reads two kinds of TOML files. In a file of the first kind, users declare tiers of this machine. In a
+file of the second kind, users declare another machine.
 
-A table declares a tier. The name of the table is the name of the tier. The option --tiers gives the path of the file.
-Without this option, $OUTCROP_TIERS gives the path. Without the option and the variable, Outcrop reads
-~/.config/outcrop/tiers.toml, if this file exists. An example:
+A table declares a tier. The name of a table in the file is the name of the tier. The option --tiers gives the path of
+the file with tiers. Without the option --tiers, the variable $OUTCROP_TIERS gives the path. Without the option and the
+variable, Outcrop reads ~/.config/outcrop/tiers.toml, if this file exists. An example:
 
     [scratch]
     directory = "/scratch/me"
@@ -22,10 +22,10 @@ A file for `outcrop plan --machine` declares a machine:
     [updates]                float32 = 6.0e9  float64 = 3.0e9 (cells per second of all cores; one of them is optional)
     [network]                bandwidth = "12.5GB/s" (in each direction)  latency = 1e-5 (in seconds, optional)
 
-The table `network` is optional. Only plans for several ranks use this table.
+The table `network` is optional. Only plans for several ranks use the table `network`.
 
-A size is a text that --memory accepts, such as "128GiB", or a whole number of bytes. A bandwidth is a text that ends in
-"/s", or a number of bytes per second.
+In these files, a size is a text that --memory accepts, such as "128GiB", or a whole number of bytes. In these files, a
+bandwidth is a text that ends in "/s", or a number of bytes per second.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ DTYPES = ("float32", "float64")
 
 def declared_tiers(named: Path | None = None) -> list[Tier]:
     """Return the tiers that the file `named` declares. If `named` is None, read the file from $OUTCROP_TIERS or the
-    user's own file. Raises InputError for a file that cannot be used."""
+    user's own file. Raises InputError if the file cannot be used."""
     path = named or _own_file()
     return [] if path is None else parse_tiers(read_text(path, f"tiers {path}"), str(path))
 
@@ -138,8 +138,8 @@ def _directory(table: Table) -> Path:
 
 
 def _mounted(name: str, folder: Path) -> Tier:
-    """Return the tier of a declared directory, but without the values that the user has declared for this tier. The
-    directory can be missing on this machine, because several machines can share the file of declarations."""
+    """Return the tier of a declared directory. The values that the user has declared for the tier are not included yet.
+    The directory can be missing on this machine, because several machines can share the file of declarations."""
     if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
@@ -164,7 +164,7 @@ def _persistence(table: Table) -> Persistence | None:
 
 
 def _bytes_in(folder: Path) -> int:
-    """Return the number of bytes of disk space that all files in a folder use."""
+    """Return the number of bytes of disk space that the files in a folder use."""
     count, left = 0, [os.fspath(folder)]
     while left:
         try:
@@ -245,10 +245,9 @@ def _network(network: Table | None, name: str) -> NetworkRates:
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a file. `what` names the file in error messages. Raises InputError if the file cannot be read.
-    Also raises InputError for a file that is not a regular file, because a read of a device or FIFO can wait
-    forever."""
+    Also raises InputError if the file is not a regular file, because a read of a device or a FIFO can wait forever."""
     try:
-        # The kind of the file is checked before the file is opened, because opening some devices has an effect.
+        # The kind of the file is checked before the file is opened, because to open some devices has an effect on them.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise InputError(f"{what} is not a regular file; name a TOML file")
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -266,7 +265,8 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def parse_table(text: str, name: str) -> Table:
-    """Return the outermost table of the text of the file `name`. Raises InputError if the text is not TOML."""
+    """`text` is the text of the file `name`. Return the outermost table of the text. Raises InputError if the text is
+    not TOML."""
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > MAX_LINE:
             raise InputError(f"{name}: line {number} has {len(line)} characters; write at most {MAX_LINE}")
@@ -279,8 +279,8 @@ def parse_table(text: str, name: str) -> Table:
 
 
 class Table:
-    """A table of a TOML file. The methods check the values of the table. If a value is invalid, the methods raise an
-    InputError with the file, the key, the value and a valid form."""
+    """A table of a TOML file. The methods of `Table` check the values of the table. If a value is invalid, a method
+    raises an InputError with the file, the key, the value and a valid form."""
 
     def __init__(self, file: str, place: str, values: Mapping[str, Any]) -> None:
         self._file, self._place, self.values = file, place, values
@@ -313,8 +313,8 @@ class Table:
         return value
 
     def size(self, key: str, at_most: int | None = None) -> int:
-        """Return the value of a key as a number of bytes. If `at_most` is given, the value may be a percentage of
-        `at_most`."""
+        """Return the value of a key as a number of bytes. If `at_most` is given, the value in the table may be a
+        percentage of `at_most`."""
         right = 'a size such as "128GiB"'
         value = self._get(key, right)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -358,7 +358,8 @@ class Table:
         return self._positive(key, value, right, 0.0, MAX_SECONDS)
 
     def refuse_other_keys(self) -> None:
-        """Raise InputError if the table has a key that no earlier call has read."""
+        """Raise InputError if the table has an unknown key, that is, a key that no earlier call of a method has
+        read."""
         for key in self.values:
             if key not in self._known:
                 known = ", ".join(self._known)
@@ -384,12 +385,12 @@ class Table:
 
 
 def shown_key(key: str) -> str:
-    """Return a key in the form that error messages show. The key has quotes if TOML needs quotes."""
+    """Return a key in the form that error messages show. If TOML needs quotes around the key, the result has quotes."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", key) else _shown(key)
 
 
 def _shown(value: object) -> str:
-    """Return a value in the form that error messages show: one short line."""
+    """Return a value in the form that error messages show. The form is one short line."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # Python refuses to convert numbers with too many digits to text

@@ -1,11 +1,11 @@
-"""This module gets facts about this machine from the operating system: memory and its limits, cores, caches, NUMA
-nodes, free space.
+"""This module gets facts about this machine from the operating system. The facts are about memory and its limits,
+cores, caches, NUMA nodes and free space.
 
 Most facts come from short files in /proc and /sys. In containers and virtual machines, a file can be missing or can
-have impossible contents. If so, the facts from this file are unknown.
+have impossible contents. If a file is missing or has impossible contents, the facts from this file are unknown.
 
-Control groups of version 1 or 2 limit the memory of this process. hwloc finds the NUMA nodes. If HWLOC_SYNTHETIC or
-HWLOC_XMLFILE is set, hwloc simulates the layout of another machine, and threads are not bound.
+Control groups of version 1 or 2 can limit the memory of this process. The library hwloc finds the NUMA nodes. If
+HWLOC_SYNTHETIC or HWLOC_XMLFILE is set, hwloc simulates the layout of another machine, and threads are not bound.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def number(text: str) -> int | None:
 
 
 def numbered(text: str) -> dict[str, int]:
-    """Read lines such as "MemTotal: 24684092 kB" or "inactive_file 4096". Return a dictionary that maps the name in
+    """Parse lines such as "MemTotal: 24684092 kB" or "inactive_file 4096". Return a dictionary that maps the name in
     each line to a number of bytes. Other lines are skipped."""
     found = {}
     for line in text.splitlines():
@@ -59,7 +59,8 @@ def numbered(text: str) -> dict[str, int]:
 
 
 def listed(text: str) -> int:
-    """Return how many numbers a list contains: 3 for the list "0-1,4". Return 0 if the text is not a list."""
+    """Return how many numbers a list of the kernel contains. Example: the list "0-1,4" has 3 numbers. Return 0 if the
+    text is not a list of numbers."""
     count = 0
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -72,7 +73,7 @@ def listed(text: str) -> int:
 
 @dataclass(frozen=True)
 class Caches:
-    """The sizes in bytes of a core's second-level cache and of the last-level cache."""
+    """Two sizes in bytes: the size of the second-level cache of one core, and the size of the last-level cache."""
 
     second_bytes: int
     last_bytes: int
@@ -84,8 +85,8 @@ def available_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Return the number of bytes of memory that this process can use. The result is the memory of the machine, or the
-    limit of the control group if this limit is lower."""
+    """Return the number of bytes of memory that this process can use. The result is the lower of two numbers: the
+    memory of the machine, and the limit of the control group."""
     return min(machine_bytes(), cgroup_limit_bytes())
 
 
@@ -94,8 +95,8 @@ def machine_bytes() -> int:
 
 
 def memory_nodes_of_machine() -> int:
-    """Return the number of NUMA nodes with memory, or 0 if this number is unknown. The number includes nodes that this
-    process cannot use."""
+    """Return the number of NUMA nodes with memory, or 0 if this number is unknown. The number of NUMA nodes includes
+    nodes that this process cannot use."""
     return listed(read(_NODES / "has_memory"))
 
 
@@ -123,8 +124,8 @@ def last_level_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """Return the number of bytes of memory that are free for this process. These bytes are free on the machine, and
-    within the limits of the control groups of this process."""
+    """Return the number of bytes of memory that are free for this process. The result counts only bytes that are free
+    on the machine and within the limits of the control groups of this process."""
     available = _meminfo().get("MemAvailable")
     if available is None:
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -136,7 +137,8 @@ def _meminfo() -> dict[str, int]:
 
 
 def free_node_bytes(node: int) -> int | None:
-    """Return how many bytes of a NUMA node are free or contain cached files. Return None if this number is unknown."""
+    """Return how many bytes of a NUMA node are free or contain cached files. Return None if the number of these bytes
+    is unknown."""
     known = numbered(read(_NODES / f"node{node}" / "meminfo").replace(f"Node {node} ", ""))
     if "MemFree" not in known:
         return None
@@ -145,14 +147,15 @@ def free_node_bytes(node: int) -> int | None:
 
 def free_disk_bytes(folder: Path) -> int:
     """Return the number of bytes that this user can still write in a folder. If the folder does not exist, the function
-    uses the nearest parent that exists."""
+    uses the nearest parent folder that exists."""
     space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
 
 
 def processor_name() -> str:
-    """Return the processor's model name with its family and model numbers, because virtual machines use one name for
-    processors of several generations. Return the architecture if the name is unknown."""
+    """Return the name of the processor model, followed by the family and model numbers. The numbers are needed, because
+    virtual machines use one name for processors of several generations. Return the architecture of the machine if the
+    name is unknown."""
     lines = (line.partition(":") for line in read(PROC / "cpuinfo").partition("\n\n")[0].splitlines())
     found = {name.strip(): value.strip() for name, _, value in lines}
     if "model name" not in found:
@@ -163,7 +166,8 @@ def processor_name() -> str:
 
 @dataclass(frozen=True)
 class _ControlGroup:
-    """The folder of a control group that limits memory, and the names of its files."""
+    """`folder` is the folder of a control group that limits memory. The other members are names of files in `folder`,
+    and names of values in these files."""
 
     folder: Path
     limit: str
@@ -174,8 +178,8 @@ class _ControlGroup:
         return min(UNLIMITED, number(read(self.folder / self.limit)) or UNLIMITED)
 
     def used_bytes(self) -> int:
-        """Return the number of bytes in use. Cached files do not count, because the kernel frees the memory of cached
-        files when programs need memory."""
+        """Return the number of bytes of memory that the control group uses. Cached files do not count, because the
+        kernel frees the memory of cached files when programs need memory."""
         counts = numbered(read(self.folder / "memory.stat"))
         used = number(read(self.folder / self.usage)) or 0
         return max(0, used - sum(counts.get(key, 0) for key in self.file_cache))
@@ -222,15 +226,15 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class ThreadLayout:
-    """The distribution of threads over NUMA nodes. The layout has the number of threads for each node that has threads.
-    If only one of several nodes has threads, `note` says why."""
+    """The distribution of threads over NUMA nodes. `threads_on_nodes` has the number of threads for each node that has
+    threads. If the machine has several nodes, but only one node has threads, `note` gives the reason."""
 
     threads_on_nodes: tuple[int, ...]
     note: str = ""
 
     @property
     def nodes(self) -> int:
-        """The number of nodes that have threads. Each of these nodes has a part of the window."""
+        """The number of nodes that have threads. Each node with threads has a part of the window."""
         return len(self.threads_on_nodes)
 
     def __str__(self) -> str:
@@ -241,7 +245,8 @@ class ThreadLayout:
 
 
 def numa_nodes() -> tuple[NumaNode, ...]:
-    """Return the nodes with processors that this process can use. Without hwloc, all processors are in one node."""
+    """Return the NUMA nodes with processors that this process can use. Without hwloc, all processors are in one
+    node."""
     return tuple(NumaNode(cores, processors) for cores, processors in _core.numa_nodes())
 
 
@@ -255,8 +260,8 @@ def lay_out(threads: int, bind: str) -> ThreadLayout:
 
 
 def layout_of(threads_on_nodes: tuple[int, ...], bind: str, nodes: int, obstacle: str) -> ThreadLayout:
-    """Return the layout on a machine with `nodes` nodes. If only one of several nodes has threads, `obstacle` gives the
-    reason."""
+    """Return the layout on a machine with `nodes` nodes. If there are several nodes, but only one node has threads,
+    `obstacle` gives the reason."""
     if bind == "none" or sum(threads_on_nodes) == 1 or nodes == 1 or len(threads_on_nodes) > 1:
         return ThreadLayout(threads_on_nodes)
     return ThreadLayout(threads_on_nodes, f"not placed on the {nodes} NUMA nodes: {obstacle}")

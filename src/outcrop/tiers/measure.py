@@ -1,40 +1,43 @@
 """This module measures memory and storage: the figures of tiers, and the bandwidths of the storage of a run.
 
 In memory, all threads perform plain reads, plain writes, STREAM's triad, and random accesses to cache lines. The
-latency is also measured. The triad uses three arrays. If enough memory is free, each array has four times the size of
-all last-level caches together, as STREAM requires. The three arrays together take at most a quarter of the free memory.
+latency is also measured. The triad uses three arrays. STREAM requires that each array is at least four times as large
+as all last-level caches together. If enough memory is free, the arrays have the size that STREAM requires. The three
+arrays together take at most a quarter of the free memory.
 
 A storage tier is measured with the same store as in runs. If possible, the transfers bypass the page cache. The
 measurement uses up to 1 GiB of scratch space and takes about ten seconds. If transfers use the page cache, the pages of
-the scratch file are removed from it before each measurement, and the time of writes includes their flush. The parts of
-the measurement are:
+the scratch file are removed from the cache before each measurement. With the page cache, the time of writes includes
+their flush. The parts of the measurement are:
 
-    `fill`         The first write shows only how many bytes can be transferred in the given time. The rate of this
-                   write does not count, because the write allocates blocks, and the writes of runs do not.
+    `fill` The first write shows only how many bytes can be transferred in the given time. The rate of the first write
+    does not count, because it allocates blocks, and the writes of runs do not.
     `sequential`   The size of requests and the number in flight are the same as in runs.
     `random`       Many requests of 4 KiB are in flight.
     `latency`      One request of 4 KiB is in flight.
     `flush`        A page of 4 KiB is written and made durable.
 
-The storage of a run is measured with the executor. The executor makes the same transfers as in a run, but no updates.
-The executor writes a scratch file, reads this file, and then reads and writes at the same time. The first write to the
-new file is timed separately, because snapshots are also written to new files. Before each pass, the pages of the file
-are removed from the page cache if transfers use it. The measured rates are cached for each device and backend.
+The storage of a run is measured with the executor. The executor performs the same transfers as in a run, but no
+updates. The executor writes a scratch file, reads this file, and then reads and writes at the same time. The first
+write to the new file is timed separately, because snapshots are also written to new files. If transfers use the page
+cache, the pages of the scratch file are removed from the cache before each pass. The measured rates are cached for each
+device and backend.
 
 Factors correct measured speeds. Update rates and the speeds of disks are measured once, and then kept in the cache.
-Later, other programs can use the machine, or the machine can be slower or faster. So at the end of a long run, Outcrop
-keeps two factors: one factor for the kernel of the run, and one factor for the disk of the run:
+Kept speeds can become wrong, for example because other programs use the machine, or because the machine has become
+slower or faster. So at the end of a long run, Outcrop keeps two factors: one factor for the kernel of the run, and one
+factor for the disk of the run:
 
     factor = speed in the run / speed in the cache
 
-Later plans multiply all rates of this kernel, or of this disk, by the factor of the last long run. All sizes of a
-kernel have the same factor, so the factor does not change their order. The run also corrects the rate of its own sizes
-(`RateOfPlan` in update_rate.py).
+Later plans multiply all rates of a kernel or of a disk by the factor that the last long run has kept for it. All sizes
+of a kernel have the same factor, so the factor does not change which sizes are the fastest. A long run also corrects
+the rate of its own sizes (`RateOfPlan` in update_rate.py).
 
-A disk that is measured again has the factor 1. If cached rates of a disk would need a factor outside the limits, the
-next long run measures the disk again. If all known rates of a kernel were measured with another factor than 1, and no
-rate can be compared with a new rate, a new epoch begins: its factor is 1, and rates of earlier epochs are no longer
-used.
+After a disk was measured again, its factor is 1. If the factor of a disk would be outside the limits, the next long run
+measures the disk again. It is possible that all known rates of a kernel were measured while the factor was not 1, and
+that no known rate can be measured again. In such a case, a new epoch with the factor 1 begins, and rates of earlier
+epochs are no longer used.
 """
 
 from __future__ import annotations
@@ -106,7 +109,8 @@ ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
 
 
 def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
-    """Measure the memory of these nodes. If `nodes` is empty, measure the memory near the threads.
+    """Measure the memory of the NUMA nodes `nodes`. If `nodes` is empty, measure the memory of the nodes on which the
+    threads run.
 
     Raises InputError if too little memory is free, or if the system does not allow this process to choose nodes.
     """
@@ -114,8 +118,8 @@ def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
     if array_bytes < MIN_ARRAY_BYTES:
         needed = format_bytes(ARRAYS * MIN_ARRAY_BYTES)
         raise InputError(f"not measured: needs {needed}, and may use a quarter of the free memory")
-    # One thread runs on each core, because two threads on the same core would share the core's limit of requests in
-    # flight.
+    # Only one thread runs on each core. Two threads on the same core would share the maximum number of requests that
+    # the core can have in flight.
     threads = max(1, min(available_cores(), sum(node.cores for node in numa_nodes())))
     meter = _core.MemoryMeter(threads, array_bytes, nodes)
     return Figures(
@@ -134,8 +138,8 @@ def measure_storage(
     folder: Path, free_bytes: int, io: str = "auto", tell: Tell = lambda part, seconds: None
 ) -> Figures:
     """Measure the device that holds `folder`. `tell` is called before each part of the measurement. Raises InputError
-    if the device has too little free space. Raises StorageError or OSError if files cannot be created, transfers fail,
-    or the file stays in the page cache."""
+    if the device has too little free space. Raises StorageError or OSError if the scratch file cannot be created, if
+    transfers fail, or if the scratch file stays in the page cache."""
     size = min(SCRATCH_BYTES, free_bytes // SHARE_OF_FREE, shutil.disk_usage(folder).free // SHARE_OF_FREE)
     size -= size % RECORD_BYTES
     if size < MIN_SCRATCH_BYTES:
@@ -184,7 +188,7 @@ class _Meter:
     span_bytes: int
 
     def moved_bytes(self, write: bool, seconds: float) -> int:
-        """Return the number of bytes that sequential requests transfer in the given time."""
+        """Return the number of bytes that sequential requests have transferred in the given time."""
         return self._measure(write, False, RECORD_BYTES, RECORDS_IN_FLIGHT, seconds)[0]
 
     def sequential(self, write: bool) -> float:
@@ -220,7 +224,7 @@ class _Meter:
 @contextmanager
 def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[tuple[_core.Store, int]]:
     """Open a store with one new file, whose blocks are all allocated, and yield the store and a descriptor of the file.
-    The file has no name, so the system removes the file when the process ends. Raises StorageError or OSError if the
+    The new file has no name, so Linux removes the file when the process ends. Raises StorageError or OSError if the
     folder cannot be used."""
     handle, name = tempfile.mkstemp(prefix=SCRATCH_PREFIX, dir=folder)
     with open(handle, "r+b"):
@@ -236,16 +240,17 @@ def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[tuple[_cor
 
 
 def drop_from_page_cache(handle: int, length: int = 0) -> None:
-    """Remove the first `length` bytes of an open file from the page cache. If `length` is 0, remove the whole file. The
-    file is flushed first, because the system removes only clean pages. Pages that a process has mapped also stay."""
+    """Remove the first `length` bytes of an open file from the page cache. If `length` is 0, remove all bytes of the
+    file from the page cache. The file is flushed first, because Linux removes only pages that are equal to the bytes on
+    the device. Linux also does not remove pages that a process has mapped."""
     os.fsync(handle)
     os.posix_fadvise(handle, 0, length, os.POSIX_FADV_DONTNEED)
 
 
 def cached_share(handle: int, length: int = 0) -> float | None:
     """Return the share of a file's pages that are in the page cache, from 0 to 1. If `length` is not 0, count only the
-    pages of the first `length` bytes. Return None if this share is unknown. The file must be open for reading and
-    writing, because mincore reports the pages only to a process that may write the file."""
+    pages of the first `length` bytes. Return None if the share is unknown. The file must be open for reading and
+    writing, because the system call `mincore` reports pages only to a process that may write the file."""
     if os.fstat(handle).st_size == 0:
         return 0.0
     with mmap.mmap(handle, length) as mapped:
@@ -259,8 +264,9 @@ def cached_share(handle: int, length: int = 0) -> float | None:
 
 
 def _require_dropped(store: _core.Store, handle: int, folder: Path) -> None:
-    """Raise StorageError if the system keeps the written bytes of a scratch file in the page cache. Later reads would
-    then show the speed of memory. A file system in memory has no other place for its bytes."""
+    """Raise StorageError if Linux keeps the written bytes of a scratch file in the page cache. Reads from the page
+    cache would show the speed of memory, and not the speed of the disk. The check is not made for a file system in
+    memory, because the page cache is the place of its bytes."""
     if mount_of(folder).type in IN_MEMORY:
         return
     store.write_from(0, 0, _noise())
@@ -271,7 +277,7 @@ def _require_dropped(store: _core.Store, handle: int, folder: Path) -> None:
 
 
 def _noise() -> NDArray[np.uint8]:
-    """Return a record of random bytes, because some devices are faster with zeros."""
+    """Return a record of random bytes. Random bytes are needed, because some devices are faster with zeros."""
     noise = _core.aligned_array(RECORD_BYTES)
     noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
     return noise
@@ -279,8 +285,8 @@ def _noise() -> NDArray[np.uint8]:
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
     """Return the bandwidths of all `directories` together. If the user's cache has these bandwidths, the cached
-    bandwidths are used. Otherwise, the function measures the devices if `may_write` is true and the problem is large.
-    In all other cases, the bandwidths are assumed."""
+    bandwidths are used. If the cache has no bandwidths, `may_write` is true and the problem is large, the function
+    measures the devices. If the function cannot measure the devices, it returns assumed bandwidths."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
     sources = map(source_of, directories)
@@ -298,15 +304,16 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 
 def factor_key(directories: Sequence[Path], io: str) -> str:
-    """Return the key of the factor that runs have measured for a disk (`keep_factor`). Return "" for raw devices, and
-    for a run in several directories, because its time does not show which of the disks is slow."""
+    """Return the key of the factor that runs have measured for a disk (`keep_factor`). Return "" for raw devices. Also
+    return "" for a run in several directories, because the time of such a run does not show which disk is slow."""
     folder = directories[0]
     return f"storage {_key(folder, io)}" if len(directories) == 1 and folder.is_dir() else ""
 
 
 def source_of(folder: Path) -> str:
-    """Return the name of the device that holds `folder` on this node. Folders on mounts with the same source share the
-    bandwidth of this source. A raw device has no mount. For a raw device, return the path of the device."""
+    """Return the name of the device that holds `folder` on this node. If several mounts have the same source, folders
+    on these mounts share the bandwidth of the source. A raw device has no mount. If `folder` is a raw device, return
+    the path of the device."""
     return mount_of(folder).source if folder.is_dir() else str(folder)
 
 
@@ -325,19 +332,20 @@ def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) 
 
 def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
     if not folder.is_dir():
-        # A raw device cannot be measured: a raw device has no file system for a scratch file, and can contain a run.
+        # A raw device cannot be measured, because it has no file system for a scratch file and can contain a run.
         return ASSUMED
     known = load_figures(CACHE, StorageRates).get(_key(folder, io))
     if may_measure and (known is None or known.first_write_bytes_per_second is None):
-        # A quota can be too small for the scratch file, but large enough for the run. Rates of the page cache are not
-        # kept, because no run would correct them.
+        # Errors are ignored, because a quota can be too small for the scratch file, but large enough for the run. Rates
+        # of transfers through the page cache are not kept, because no run would correct these rates.
         with suppress(StorageError, OSError):
             return measure_afresh(folder, io)
     return ASSUMED if known is None else replace(known, origin="cached")
 
 
 def measure_afresh(folder: Path, io: str = "auto") -> StorageRates:
-    """Measure the device of `folder`, and replace its cached rates. The new rates have the factor 1."""
+    """Measure the device of `folder`, and replace its cached rates. After the measurement, the factor of the device is
+    1."""
     measured = measure_device(folder, io)
     if measured is not ASSUMED:
         keep_figures(CACHE, {_key(folder, io): measured})
@@ -351,7 +359,7 @@ def forget_device(folder: Path, io: str) -> None:
 
 
 def _scratch_records(folder: Path) -> int:
-    """Return the number of records of the scratch file of `measure_device`."""
+    """Return the number of records in the scratch file that `measure_device` writes."""
     return min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // SHARE_OF_FREE // RECORD_BYTES)
 
 
@@ -360,8 +368,8 @@ def _key(folder: Path, io: str) -> str:
 
 
 def measure_device(folder: Path, io: str) -> StorageRates:
-    """Measure reads, writes, and reads and writes at the same time. The measurement takes a few seconds, and up to 1
-    GiB of scratch space."""
+    """Measure reads, writes, and reads and writes at the same time. The measurement takes a few seconds, and needs up
+    to 1 GiB of scratch space."""
     records = _scratch_records(folder)
     if records < MIN_SCRATCH_RECORDS:
         return ASSUMED
@@ -401,7 +409,8 @@ def measure_device(folder: Path, io: str) -> StorageRates:
         first_write = seconds([*fill, Write(0, records, 0, WHOLE)])
         write = min(seconds([*fill, Write(0, records, 0, WHOLE)]) for _ in range(2))
         read = min(seconds([Read(0, records, WHOLE)]) for _ in range(2))
-        # Writes always use slots that are half a ring away from the slots that reads use at the same time.
+        # Reads and writes happen at the same time. The slots of the writes are always half a ring away from the slots
+        # of the reads.
         first = records // 2 + (ring // 2 - records // 2) % ring
         both: list[Action] = []
         for z in range(records - first):
@@ -415,8 +424,8 @@ def measure_device(folder: Path, io: str) -> StorageRates:
 
 @contextmanager
 def _busy_processor() -> Iterator[None]:
-    """Keep all cores and the memory busy until the `with` block ends. The updates of a run also keep the cores and the
-    memory busy, which makes transfers slower."""
+    """Keep all cores and the memory busy until the `with` block ends. In a run, updates keep the cores and the memory
+    busy, and thus make transfers slower."""
     stop = threading.Event()
 
     def work() -> None:
@@ -448,13 +457,14 @@ class KeptChecksumRate:
 
 
 def checksum_rate(threads: int, budget_bytes: int, is_alone: bool = True) -> float:
-    """Return the rate of the checksums of all threads together, in bytes per second. The measurement uses at most
-    `budget_bytes` and at most 64 MiB of memory, but at least 1 MiB for each thread.
+    """Return the rate of the checksums of all threads together, in bytes per second. The measurement uses at least 1
+    MiB of memory for each thread. Apart from this minimum, the measurement uses at most 64 MiB and at most
+    `budget_bytes`.
 
-    A short measurement varies much if other programs use the cores. Therefore the rate is the best of several
-    measurements, and stays in the user's cache for 30 days, so that two plans of the same run agree. `is_alone` is
-    false if other ranks measure at the same time. The rate is then measured in each run, because it depends on the
-    number of ranks on the cores."""
+    A short measurement varies much if other programs use the cores. Therefore the result is the best rate of several
+    measurements. The rate stays in the user's cache for 30 days, so that two plans of the same run agree. `is_alone` is
+    false if other ranks measure at the same time. If `is_alone` is false, the rate is measured in each run, because it
+    depends on the number of ranks on the cores."""
     size = min(budget_bytes, MAX_CHECKSUM_BYTES)
     if not is_alone:
         return _core.measure_checksum_rate(threads, CHECKSUM_PLANE_BYTES, size)
@@ -475,13 +485,14 @@ SECONDS_KEPT = 30 * 24 * 3600.0
 """The time after which a factor is no longer used."""
 MIN_FACTOR, MAX_FACTOR = 0.2, 2.0
 """The limits of a factor. A run that was stopped for a while must not make all later predictions useless. If the factor
-of a disk is outside these limits, its rates are probably those of another disk, and are removed (run/speeds.py)."""
+of a disk is below MIN_FACTOR or above MAX_FACTOR, the rates are probably the rates of another disk, and are removed
+(run/speeds.py)."""
 
 
 @dataclass(frozen=True)
 class KeptFactor:
-    """A factor in the user's cache, and a time: the end of the run that measured the factor, in seconds since 1970. The
-    factor belongs to the rates of the same epoch."""
+    """A factor in the user's cache, and a time: the end of the run that measured the factor, in seconds since 1970. A
+    factor is valid only for rates with the same `epoch`."""
 
     factor: float
     seconds_measured: float
@@ -489,8 +500,8 @@ class KeptFactor:
 
 
 def kept_factor(what: str) -> KeptFactor:
-    """Return the factor of the kernel or disk that the text `what` identifies. Return the factor 1 if there is none. If
-    the factor is too old, return the factor 1 of the next epoch."""
+    """Return the factor of the kernel or disk that the text `what` identifies. If no factor is known, return the factor
+    1. If the factor is too old, return the factor 1 of the next epoch."""
     now = time.time()
     kept = load_figures(FACTORS, KeptFactor).get(key_of(what))
     if kept is None:
@@ -506,6 +517,7 @@ def factor_of(what: str) -> float:
 
 
 def keep_factor(what: str, factor: float, epoch: int = 0) -> None:
-    """Keep a factor, and replace the earlier factor. A factor outside the limits becomes the limit."""
+    """Keep a factor, and replace the earlier factor. If a factor is above the upper limit or below the lower limit,
+    keep this limit as the factor."""
     bounded = min(MAX_FACTOR, max(MIN_FACTOR, factor))
     keep_figures(FACTORS, {key_of(what): KeptFactor(bounded, time.time(), epoch)})

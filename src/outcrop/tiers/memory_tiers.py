@@ -1,10 +1,10 @@
-"""This module finds tiers that are NUMA nodes. All memory that is local to processors is one tier, and all HBM is one
-tier. Each node with other memory is a separate tier. Other memory is CXL memory, or non-volatile memory that is used as
-plain memory.
+"""This module finds tiers that are NUMA nodes. All memory of nodes with processors is one tier, and all HBM is one
+tier. Each node with other memory is a separate tier. Memory that is neither HBM nor near processors is CXL memory, or
+non-volatile memory that is used as plain memory.
 
-The kind of a node comes from hwloc or from the driver. If the kind is unknown, a node that is local to processors is
-DRAM. Any other node of unknown kind is HBM if the node is much faster than local memory. The rates for this comparison
-come from the firmware or from measurements.
+The kind of a node's memory comes from hwloc or from the driver. If the kind is unknown, a node that is local to
+processors is DRAM. A node of unknown kind without processors is HBM if its memory is much faster than the memory of
+nodes with processors. The rates of nodes, which are compared to find HBM, come from the firmware or from measurements.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence, Tier
 
 FASTER = 1.5
-"""Memory of unknown kind counts as HBM if it is faster than local memory by this factor. This fast memory cannot be CXL
-memory, because CXL memory is slower than DRAM."""
+"""Memory of unknown kind counts as HBM if its rate is at least FASTER times the rate of local memory. Memory that is
+faster than local memory cannot be CXL memory, because CXL memory is slower than DRAM."""
 FAR = 1.25
-"""The reported sizes of nodes are used if the sum of these sizes differs from the memory of the machine by at most this
-factor."""
+"""The reported sizes of nodes are used if their sum differs from the memory of the machine by at most the factor
+FAR."""
 KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}
 """The kind of memory for each word of hwloc and of the DAX driver. SPM is special purpose memory, which the firmware
 reports as fast."""
@@ -64,13 +64,13 @@ def memory_tiers(nodes: Sequence[MemoryNode], limit_bytes: int, free_bytes: Call
 
 
 def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_machine: int) -> list[MemoryNode]:
-    """Return the nodes with sizes that agree with the memory of the machine.
+    """Return copies of `nodes` whose sizes agree with the memory of the machine.
 
-    In virtual machines, the reported size of a node can be wrong. So a single node gets all memory of the machine.
-    Several nodes keep their sizes if the sum of the sizes is near the memory of the machine. If the sum is different,
-    the memory of the machine is divided among the nodes in proportion to the sizes. If all sizes are unknown, the
-    memory is divided equally. `nodes_of_machine` also counts nodes that this process cannot use. `nodes_of_machine` is
-    0 if the number is unknown.
+    In virtual machines, the reported size of a node can be wrong. So if there is a single node, it gets all memory of
+    the machine. Several nodes keep their sizes if the sum of the sizes is near the memory of the machine. If the sum is
+    different, the memory of the machine is divided among the nodes in proportion to the sizes. If all sizes are
+    unknown, the memory is divided equally. `nodes_of_machine` also counts nodes that this process cannot use.
+    `nodes_of_machine` is 0 if the number is unknown.
     """
     reported = sum(max(0, node.size_bytes) for node in nodes)
     is_all = len(nodes) >= nodes_of_machine
@@ -84,7 +84,7 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
 
 def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
     """Return an array of zeros in the memory of the tier's nodes. Raises InputError if the system does not allow this
-    choice of nodes."""
+    process to choose the nodes of the tier."""
     if not _core.is_this_system():  # hwloc simulates another machine, and would neither bind memory nor fail
         raise InputError(f"{tier.name} is memory of the machine that hwloc's variables describe: use it only in plans")
     return _core.memory_on_nodes(nbytes, tier.nodes)
@@ -113,7 +113,8 @@ def _name(node: MemoryNode, kind: str, groups: dict[str, list[MemoryNode]], node
     if kind in ("hbm", "dram"):
         return kind
     if node.kind not in KINDS_BY_WORD and node.read_bytes_per_second == 0:
-        # A later measurement can change the kind, but the name must not change. So the name does not contain the kind.
+        # A later measurement can change the kind, but the name must not change. So the name of a tier of unknown kind
+        # does not contain the kind.
         return f"node{node.number}"
     return f"{kind}{sum(name.startswith(kind) for name in groups)}"
 

@@ -31,7 +31,7 @@ IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 WITHOUT_BLOCK_DEVICE = frozenset({"zfs", "btrfs", "bcachefs", "overlay"})
 """The types of file systems on disks for which neither the source nor the device number names a disk."""
 WITH_IDENTITY = frozenset({"ext2", "ext3", "ext4", "btrfs", "zfs"})
-"""The types of file systems whose f_fsid (man 3 statvfs) comes from an identity on the disk. This f_fsid is the same
+"""The types of file systems whose f_fsid (man 3 statvfs) comes from an identity on the disk. Such an f_fsid is the same
 after each mount. On xfs, f_fsid is the number of the device, which is the same for another disk. On tmpfs and overlay,
 f_fsid can be different after each mount. On NFS, f_fsid is 0."""
 PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
@@ -50,12 +50,12 @@ BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync
 
 
 def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
-    """Return one tier for each file system on which this user can write. If one of `directories` is on a file system,
-    the tier of this file system uses the directory."""
+    """Return one tier for each file system on which this user can write. If a file system contains one of
+    `directories`, its tier uses this directory."""
     every = all_mounts()
     mounts = storage_mounts(every)
     known = {mount.device for mount in mounts}
-    # In a chroot, the list of the kernel may have no mount at /.
+    # In a chroot, it is possible that the kernel's list has no mount at /.
     unlisted = [] if any(mount.point == Path("/") for mount in every) else [Path("/")]
     asked = [mount for mount in map(mount_of, [*unlisted, *directories]) if mount.device not in known]
     distinct = {mount.device: mount for mount in asked}.values()
@@ -63,8 +63,8 @@ def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
 
 
 def mounted_tier(mount: Mount, directories: Sequence[Path] = (), name: str = "") -> Tier:
-    """Return the tier of a mount. The tier uses the first of `directories` that is on this mount. If none of
-    `directories` is on this mount, the tier uses a usual place such as the home directory."""
+    """Return the tier of a mount. The directory of the tier is the first of `directories` that is on the mount. If none
+    of `directories` is on the mount, the directory of the tier is a usual place such as the home directory."""
     folder = writable_directory(mount, directories)
     kind = kind_of(mount) or ("tmpfs" if mount.type in {*IN_MEMORY, "devtmpfs"} else "disk")
     where = folder or mount.point
@@ -93,8 +93,8 @@ def _primitive(kind: str, folder: Path | None) -> str:
 
 
 def can_map_sync(folder: Path) -> bool:
-    """Return True if files in `folder` can be mapped in the mode MAP_SYNC. In this mode, a value is durable as soon as
-    its cache line is written back."""
+    """Return True if files in `folder` can be mapped in the mode MAP_SYNC. In a file that is mapped with MAP_SYNC, a
+    value is durable as soon as its cache line is written back."""
     try:
         with tempfile.TemporaryFile(prefix=SCRATCH_PREFIX, dir=folder) as file:
             file.truncate(mmap.PAGESIZE)
@@ -120,7 +120,7 @@ def _named_apart(tiers: Iterable[Tier]) -> list[Tier]:
 
 @dataclass(frozen=True)
 class Mount:
-    """A mount: one line of the file mountinfo."""
+    """A mount, as one line of the file mountinfo describes it."""
 
     device: str
     root: str
@@ -142,8 +142,8 @@ def all_mounts() -> list[Mount]:
 
 @lru_cache(maxsize=1)
 def _parse_all(text: str) -> tuple[Mount, ...]:
-    """Parse the text of the file mountinfo. The result is cached, because callers often ask for the mounts, but the
-    mounts seldom change."""
+    """Parse the text of the file mountinfo. The result is kept in memory, because callers often ask for the mounts, but
+    the mounts seldom change."""
     found = filter(None, map(_parse, text.split("\n")))
     return tuple({mount.point: mount for mount in found}.values())
 
@@ -159,7 +159,8 @@ def _parse(line: str) -> Mount | None:
 
 
 def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
-    """Return the mounts whose files can be written: for each device, the mount nearest to the device's root."""
+    """Return the mounts whose files can be written. For each device, the result has only the mount that is nearest to
+    the root of the device."""
     found: dict[str, Mount] = {}
     for mount in sorted(mounts, key=lambda mount: (len(mount.root), len(str(mount.point)))):
         if kind_of(mount) and not mount.read_only and is_folder(mount.point) and not _is_seen_through(mount):
@@ -168,15 +169,15 @@ def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
 
 
 def _is_seen_through(mount: Mount) -> bool:
-    """Return True if the mount is an overlay whose upper folder is visible. In this case, the list of mounts also has
-    the mount of the upper folder, so the overlay is left out."""
+    """Return True if the mount is an overlay whose upper folder is visible. For such an overlay, the list of mounts
+    also has the mount of the upper folder, so the overlay is left out."""
     uppers = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
     return mount.type == "overlay" and any(is_folder(Path(upper)) for upper in uppers)
 
 
 def is_folder(path: Path) -> bool:
-    """Return True if the path is a folder that this user can access. Return False for other paths, and for folders of a
-    server that does not answer."""
+    """Return True if the path is a folder that this user can access. Return False for a folder of a server that does
+    not answer, and for a path that is not a folder."""
     try:
         return path.is_dir()
     except OSError:
@@ -184,7 +185,8 @@ def is_folder(path: Path) -> bool:
 
 
 def mount_of(path: Path) -> Mount:
-    """Return the mount of an existing path. If the kernel lists no such mount, return a mount of the type "unknown"."""
+    """Return the mount of an existing path. If the kernel lists no mount for the path, return a mount of the type
+    "unknown"."""
     resolved = path.resolve()
     holding = [mount for mount in all_mounts() if resolved.is_relative_to(mount.point)]
     device = f"device {resolved.stat().st_dev}"
@@ -195,8 +197,8 @@ def mount_of(path: Path) -> Mount:
 def device_of(path: Path) -> str | None:
     """Return the device of the mount that holds a path, or None if the path does not exist.
 
-    The result is not st_dev, because each subvolume of btrfs has its own st_dev, although all subvolumes share their
-    free space.
+    The function does not use `st_dev`. Each subvolume of btrfs has its own `st_dev`, although all subvolumes share
+    their free space.
     """
     try:
         return mount_of(path).device
@@ -205,9 +207,9 @@ def device_of(path: Path) -> str | None:
 
 
 def cache_key(path: Path) -> str:
-    """Return the key under which the user's cache keeps the figures of a file system. `path` is an existing path on
-    this file system. If possible, the key contains the identity of the file system, because another disk can get the
-    same name. This other disk can also belong to another machine that uses the same cache."""
+    """Return the key under which the user's cache keeps the figures of a file system. `path` is an existing path on the
+    file system. If possible, the key contains the identity of the file system, because another disk can get the same
+    name. A disk with the same name can also belong to another machine that uses the same cache."""
     mount = mount_of(path)
     identity = os.statvfs(mount.point).f_fsid if mount.type in WITH_IDENTITY else 0
     return f"{mount.source} {mount.point} {mount.type}" + (f" {identity:x}" if identity else "")
@@ -219,7 +221,8 @@ def holds_no_files(mount: Mount) -> bool:
 
 
 def kind_of(mount: Mount) -> str:
-    """Return one of KINDS in tier.py, or "" for a file system in which users keep no files."""
+    """Return the kind of a file system: one of KINDS in tier.py, or "" for a file system in which users keep no
+    files."""
     if mount.type in IN_MEMORY:
         return "" if _is_below(mount.point, PSEUDO_FOLDERS) and not _is_below(mount.point, USERS_FOLDERS) else "tmpfs"
     # a source that contains ":/" is an export of a server, with any protocol
@@ -237,8 +240,8 @@ def _is_below(place: Path, folders: Sequence[str]) -> bool:
 
 
 def _block_device(mount: Mount) -> str:
-    """Return the number of the mount's block device. If the mount's device is not a block device, return the number of
-    the mount's source. If the source does not exist, return ""."""
+    """Return the number ("major:minor") of the mount's block device. If the device of the mount is not a block device,
+    return the number of the mount's source. If the source does not exist, return ""."""
     if (SYS / "dev" / "block" / mount.device).exists():
         return mount.device
     try:
@@ -266,8 +269,8 @@ def _kind_of_disk(number: str) -> str:
 
 
 def name_of(mount: Mount) -> str:
-    """Return the stable name of a tier: the device, as in "nvme0n1p2", or the type and the place, as in
-    "tmpfs-dev-shm"."""
+    """Return the name of a tier. The name does not change: it is the device, as in "nvme0n1p2", or the type and the
+    place, as in "tmpfs-dev-shm"."""
     if mount.source.startswith("/dev/") and mount.type != "overlay":
         return Path(mount.source).name
     place = str(mount.point).strip("/").replace("/", "-").replace(" ", "-") or "root"
@@ -276,7 +279,7 @@ def name_of(mount: Mount) -> str:
 
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
     """Return a folder on the mount in which this user can create files. Folders in `wanted` have priority over usual
-    places. Return None if this user cannot create files in any of these folders."""
+    places. Return None if this user cannot create files in any folder in `wanted` or in any usual place."""
     for folder in itertools.chain(wanted, _usual_places(mount)):
         if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder.resolve()

@@ -29,14 +29,16 @@ from outcrop.user_cache import keep_figures, load_figures
 
 CACHE = "tiers.json"
 MAIN_MEMORY = ("dram", "tmpfs")
-"""The kinds of tiers that use main memory. A tmpfs is one of these kinds, because its files are in main memory."""
+"""The kinds of tiers that use main memory. The list contains "tmpfs", because the files of a tmpfs are in main
+memory."""
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """The progress of the measurements of `count` tiers, which are numbered from 1. The tier with the number `number`
-    is measured now. `part` is the part of this measurement that begins now, or "" at the beginning of the measurement.
-    `seconds_left` is the expected maximum time of all measurements that are left."""
+    """The progress of measurements. `count` is the number of tiers that are measured. The tiers are numbered from 1.
+    The tier with the number `number` is being measured. `part` is the part of this measurement that begins now, or ""
+    at the beginning of the measurement. `seconds_left` is the expected maximum time of all measurements that are
+    left."""
 
     tier: Tier
     number: int
@@ -59,13 +61,13 @@ def find_tiers(
     refresh: bool = False,
     progress: Callable[[Measuring], object] = lambda measuring: None,
 ) -> list[Tier]:
-    """Return all tiers, memory first, with unique names.
+    """Return all tiers of this machine, with unique names. Tiers of memory come first.
 
-    If one of `directories` is on a file system, the tier of this file system uses the directory. If the directory does
-    not exist, the tier uses its closest parent that exists. `declared` is a file with the user's tiers. If `measure` is
-    true, unknown figures are measured. If `refresh` is true, the figures in the user's cache are not used, but measured
-    again. `progress` is called before each measurement, and before each part of it. Raises InputError for directories
-    and files that cannot be used.
+    If a file system contains one of `directories`, its tier uses this directory. If the directory does not exist, the
+    tier uses the closest parent directory that exists. `declared` is a file with the user's tiers. If `measure` is
+    true, unknown figures are measured. If `refresh` is true, the figures in the user's cache are not used, and the
+    tiers are measured again. `progress` is called before each measurement, and before each part of it. Raises
+    InputError for directories and files that cannot be used.
     """
     directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:
@@ -96,8 +98,8 @@ def find_tiers(
 
 
 def memory_of_this_machine() -> list[Tier]:
-    """Return the tiers of this machine's memory. If hwloc's variables describe another machine, return the tiers of all
-    memory of that machine."""
+    """Return the tiers of this machine's memory. If environment variables of hwloc describe another machine, return the
+    tiers of all memory of that machine."""
     nodes = memory_nodes()
     if not _core.is_this_system():
         return memory_tiers(nodes, sum(node.size_bytes for node in nodes), lambda node: node.size_bytes)
@@ -114,8 +116,8 @@ def memory_of_this_machine() -> list[Tier]:
 
 
 def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
-    """Return the tier with its figures from the user's cache. If the cache has no figures of the tier, return the tier
-    unchanged."""
+    """Return a copy of `tier` with the figures in the user's cache. If the cache has no figures of the tier, return the
+    tier unchanged."""
     if tier.is_memory and not _core.is_this_system():
         return tier
     try:
@@ -137,7 +139,7 @@ def _needs_figures(tier: Tier) -> bool:
 
 
 def _measured(tier: Tier, memory_tiers_here: int, begin: Measuring, progress: Callable[[Measuring], object]) -> Tier:
-    """Return the tier with measured figures, or with a note if it cannot be measured."""
+    """Return a copy of `tier` with measured figures. If the tier cannot be measured, the copy has a note."""
     later = begin.seconds_left - _expected_seconds(tier)
     progress(begin)
     try:
@@ -170,8 +172,8 @@ def _key(tier: Tier) -> str:
 
 
 def tiers_holding(path: Path, tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers on the file system of an existing path. Tiers that are declared for folders above the path come
-    first, beginning with the innermost folder."""
+    """Return the tiers on the file system of an existing path. Tiers that users have declared for folders above the
+    path come first, beginning with the innermost folder."""
     device = device_of(path)
     if device is None:
         return []
@@ -186,7 +188,8 @@ def _rank(tier: Tier, path: Path) -> tuple[bool, int]:
 
 @dataclass(frozen=True)
 class SharedRoom:
-    """Free space that several tiers share. Each tier reports the whole shared space as its own free space."""
+    """Free space that several tiers share. Each tier that shares free space reports the whole shared space as its own
+    free space."""
 
     name: str
     tiers: frozenset[str]
@@ -194,8 +197,8 @@ class SharedRoom:
 
 
 def shared_rooms(tiers: Sequence[Tier]) -> list[SharedRoom]:
-    """Return the free spaces that several tiers share. A shared space is a file system with several tiers, or main
-    memory if the machine has a tmpfs."""
+    """Return the free spaces that several tiers share. Tiers share free space if they are on the same file system. Main
+    memory and a tmpfs also share free space."""
     groups: dict[str, list[Tier]] = {}
     for tier in tiers:
         if tier.kind in MAIN_MEMORY:

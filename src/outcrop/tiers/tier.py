@@ -1,8 +1,9 @@
 """A tier is a memory or a file system. A tier has a size, a speed, and a persistence (how long stored bytes last).
 
-    `PROCESS`     Bytes last until the process ends (DRAM, HBM, CXL). No call makes them durable.
-    `REBOOT`      Bytes last until the machine goes down (tmpfs). No call makes them durable.
-    `JOB`         Bytes last until the batch job ends (job scratch). The file system decides how they become durable.
+    `PROCESS`     Bytes last until the process ends (DRAM, HBM, CXL). No call makes these bytes durable.
+    `REBOOT`      Bytes last until the machine goes down (tmpfs). No call makes these bytes durable.
+    `JOB`         Bytes last until the batch job ends (job scratch). The file system decides how these bytes become
+                  durable.
     `PERMANENT`   Bytes last until a user removes them. With DAX, MAP_SYNC and cache-line write-back make bytes durable.
                   Without DAX, msync or fdatasync makes bytes durable.
 """
@@ -44,10 +45,11 @@ LASTS = ("process ends", "reboot", "job ends", "removed")
 class Figures:
     """The measured figures of a tier, which Outcrop keeps between runs. A figure that is not measured is None.
 
-    Sequential figures are for requests as large as the requests of a run. For memory, all threads make requests at the
-    same time. For a file system, several requests are in flight. Random figures are for many accesses at the same time.
-    An access reads or writes 4 KiB of a file, or one cache line of memory. Latencies are for one access at a time. As
-    in STREAM, bandwidths of memory count each byte once for a read, and once for a write.
+    Figures of sequential access are for requests that have the size of a run's requests. In the measurement of a
+    memory, all threads make requests at the same time. In the measurement of a file system, several requests are in
+    flight. Figures of random access are for many accesses at the same time. A random access reads or writes 4 KiB of a
+    file, or one cache line of memory. Latencies are for one access at a time. As in STREAM, a bandwidth of memory
+    counts each byte that is read, and each byte that is written.
     """
 
     origin: str
@@ -105,8 +107,8 @@ class Tier(Described, Figures):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The numbers that the operating system gives to the NUMA nodes of the tier. The tuple is empty for a file
-        system."""
+        """The numbers that the operating system gives to the NUMA nodes of the tier. For a file system, the tuple is
+        empty."""
         return tuple(int(number) for number in re.findall(r"\d+", self.where)) if self.is_memory else ()
 
     def _title(self) -> str:
@@ -133,7 +135,7 @@ class Tier(Described, Figures):
 
 def with_figures(tier: Tier, figures: Figures) -> Tier:
     """Return a copy of the tier with the values of `figures`. A value of `figures` that is None does not replace a
-    value of the tier. Values that the user has declared stay unchanged."""
+    value of the tier. Values that the user has declared are not replaced."""
     known = {name: value for name, value in asdict(figures).items() if value is not None}
     if tier.origin == "declared":
         known = {name: value for name, value in known.items() if getattr(tier, name) is None}

@@ -3,8 +3,8 @@
 //     agree on the mode ─► settle stages of earlier programs ─► rank 0 creates the file ─► each aggregator opens its sink
 //                          (one rank of each node)              (node files: one rank of each node)
 //
-// After each phase, all ranks check that no rank has failed. The phases and the checks are the same for all kinds of
-// sinks (sink.hpp).
+// After each phase of opening, all ranks check that no rank has failed. The phases and checks are the same for all
+// kinds of sinks (sink.hpp).
 #include "outcrop/aggregate/file.hpp"
 
 #include <fcntl.h>
@@ -84,7 +84,7 @@ std::uint64_t room_of_writer(const Opened &opened) {
   return bytes == 0 ? 0 : std::max<std::uint64_t>(1, bytes / std::max(1U, opened.engine->writers));
 }
 
-// All ranks must call this function. Returns the lines of all ranks, in the order of ranks.
+// All ranks must call this function. Returns the lines of all ranks, sorted by rank.
 std::vector<std::string> gather_lines(const Link &link, const std::vector<std::string> &mine) {
   std::string text;
   for (const std::string &line : mine) text += line + '\n';
@@ -114,8 +114,8 @@ void settle_stages(Opened &opened, bool create) {
   opened.notes = gather_lines(engine.link, opened.notes);
 }
 
-// Creates the file at the path that the user has given. If steps must be durable, also makes the name of the file
-// durable.
+// Creates the file at the path that the user has given. If steps must be durable, the function also makes the name of
+// the file durable.
 void create_empty(const std::string &path, std::uint64_t size_bytes, bool durable, const FileIdentity &identity) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
   if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
@@ -127,14 +127,15 @@ void create_empty(const std::string &path, std::uint64_t size_bytes, bool durabl
   Files::system().folder(folder_of(path))->flush();
 }
 
-// Creates a file whose name this library has chosen. First removes an existing file with this name.
+// Creates a file with a name that this library has chosen. If a file with this name exists, the function removes it
+// first.
 void create_anew(const std::string &path) {
   const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
   folder->remove(name_in_folder(path));
   folder->create(name_in_folder(path), 0);
 }
 
-// Removes an index durably. The caller must call this function before it empties the node files of the index.
+// Removes an index durably. The caller must remove the index before it empties the node files of the index.
 void remove_index(const std::string &path) {
   const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
   if (folder->remove(name_in_folder(index_of(path)))) folder->flush();
@@ -156,7 +157,7 @@ void create_files(Opened &opened) {
 }
 
 // All ranks must call this function. Returns an index without steps. For each range of a step, the index names the node
-// file that will contain the range.
+// file in which the range will be.
 NodeIndex make_index(const Opened &opened) {
   Engine &engine = *opened.engine;
   std::set<int> nodes;  // the nodes that have an aggregator
@@ -179,7 +180,7 @@ NodeIndex read_index(const std::string &path) {
   return node_index_of(read_text(*Files::system().folder(folder_of(index)), name_in_folder(index)), index);
 }
 
-// Returns the number of bytes that the aggregators of this node transfer in a step.
+// Returns the number of bytes that all aggregators of this node together transfer in a step.
 std::uint64_t bytes_of_node(const Engine &engine) {
   const PlanSummary &summary = engine.summary;
   std::uint64_t bytes = 0;
@@ -237,10 +238,10 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
 
 // --- steps -----------------------------------------------------------------------------------------------------------
 
-// All ranks must call this function. Prepares the stages for a step whose base is `base`. If the step can overlap a
-// staged step with another base, drains and empties all stages. Otherwise a late drain of the older step could
-// overwrite bytes of the newer step. The reason is that a byte can belong to different aggregators in the two steps.
-// Different aggregators drain in any order.
+// All ranks must call this function. Prepares the stages for a step with the base `base`. The new step can overlap a
+// staged step that has another base. In this case, the function drains and empties all stages. Without this drain, a
+// late drain of the older step could overwrite bytes of the newer step, because a byte can belong to different
+// aggregators in the two steps. Different aggregators drain in any order.
 void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (!opened.is_staged() || !opened.writable) return;
   Engine &engine = *opened.engine;
@@ -258,7 +259,7 @@ void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (write) opened.staged.insert(base);
 }
 
-// All ranks must call this function. Makes all written bytes durable in the file.
+// All ranks must call this function. Makes all bytes that were written to the file durable.
 void flush_all(Opened &opened) {
   Engine &engine = *opened.engine;
   engine.settle_all();
@@ -284,8 +285,8 @@ void check(const Opened &opened, bool write, std::uint64_t base) {
                      std::to_string(opened.engine->summary.hull.end) + " go beyond 2^62 bytes");
 }
 
-// Makes the task of an operation. If this rank has an error, its task has no data and only reports the error. So no
-// other rank waits forever for this rank.
+// Makes the task of an operation. If this rank has an error, the task has no data and only reports the error. Therefore
+// no other rank waits forever for this rank.
 template <typename Memory>
 Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base,
              std::string wrong) {
@@ -302,12 +303,12 @@ Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memo
     task.failure = Failure::of_input(opened.engine->link.rank(), wrong);
     return task;
   }
-  // A write only reads the memory, so the const_cast is safe.
+  // A write only reads from the memory, so the const_cast is safe.
   for (const Memory &each : memory) task.memory.push_back(const_cast<std::byte *>(each.data()));
   return task;
 }
 
-// Begins an operation. The operation is a write if the type `Byte` is const, and a read otherwise.
+// Begins an operation. If the type `Byte` is const, the operation is a write. Otherwise the operation is a read.
 template <typename Byte>
 std::shared_ptr<Step> begin(Opened &opened, std::span<const std::span<Byte>> memory, std::uint64_t base,
                             const std::string &problem, bool beside) {
@@ -316,7 +317,7 @@ std::shared_ptr<Step> begin(Opened &opened, std::span<const std::span<Byte>> mem
   meet_staged(opened, write, base);
   Task task = task_of(opened, write ? Task::write : Task::read, memory, base, problem);
   if (write) ++opened.steps;
-  // The object `opened` exists until the operation has ended (Opened::end()).
+  // `opened` exists until the operation has ended (Opened::end()).
   if (write && opened.options.node_files) task.succeeded = [&opened, base] { opened.index.add_step(base); };
   const auto step = std::make_shared<Step>(*opened.engine, std::move(task));
   opened.engine->begin(step, beside);

@@ -18,8 +18,8 @@ namespace {
 constexpr int tag_pattern = 32765;
 constexpr int nowhere = -1;
 
-// A rank sends this struct to all ranks, once for each domain in which it has bytes. The struct has the number of the
-// bytes, and the length of the message that will describe the bytes.
+// A rank sends this struct to all ranks for each domain in which the rank has bytes. The struct contains the number of
+// these bytes, and the length of the message that will describe the bytes.
 struct Announced {
   Tally tally;
   std::uint64_t words = 0;
@@ -68,8 +68,8 @@ void join_domains(std::vector<std::vector<Range>> &domains, std::size_t together
   domains = std::move(joined);
 }
 
-// Sends this rank's patterns to the aggregators. Returns a list of senders with their patterns, for each domain. If
-// another rank is the aggregator of a domain, the list of this domain is empty.
+// Sends this rank's patterns to the aggregators. Returns the senders and their patterns for each domain, as one list
+// for each domain. The list of a domain is empty if another rank is the aggregator of the domain.
 std::vector<std::vector<Sender>> exchange_patterns(const Link &link, Parts announced,
                                                    std::span<const int> aggregators) {
   const auto &[parts, own] = announced;
@@ -101,7 +101,7 @@ std::vector<std::vector<Sender>> exchange_patterns(const Link &link, Parts annou
   return senders;
 }
 
-// All ranks must call this function. Throws the same error on all ranks if two extents overlap.
+// All ranks must call this function. If two extents overlap, throws the same error on all ranks.
 void refuse_overlaps(const Link &link, const std::vector<std::vector<Sender>> &senders, std::optional<Overlap> found) {
   for (const std::vector<Sender> &each : senders)
     if (!found) found = find_overlap(each);
@@ -141,8 +141,8 @@ std::vector<Contribution> contributions_of(const Engine &engine, const std::vect
   return contributions;
 }
 
-// All ranks must call this function. Fills the tables of relays in shared memory. For each round, each rank writes to
-// these tables how many bytes it has. Then each rank finds the messages that it sends or receives as a relay.
+// All ranks must call this function. Fills the tables of relays in the shared memory. In these tables, each rank writes
+// how many bytes it has in each round. Then each rank finds the messages that it will send or receive as a relay.
 void set_up_relays(Engine &engine) {
   const Node &node = *engine.node;
   if (!node.relays().any()) return;
@@ -212,8 +212,8 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   engine->reading_only = options.reading_only;
   const std::vector<int> nodes = link.gather(link.node());
   const std::vector<Tally> tallies = tallies_of(parts.all);
-  // A plan for reading has no relays. Several ranks can read the same bytes. So the bytes of all ranks in a round can
-  // be too many for the slot of a relay.
+  // A plan for reading has no relays. In a plan for reading, several ranks can read the same bytes, so the bytes of all
+  // ranks in one round can be too many for the slot of a relay.
   const bool can_merge = !summary.own && !options.reading_only;
   Election election = options.elect(
       {decision.domains.size(), tallies, nodes, summary.buffer_bytes, summary.buffers, can_merge, decision.owners});
@@ -243,8 +243,8 @@ std::span<const std::uint64_t> Plan::memory_bytes() const { return engine_->patt
 
 namespace {
 
-// All ranks must call this function. Returns the environment variables of rank 0 on all ranks. Rank 0 passes its
-// variables as texts "NAME=value", and each text ends with a zero byte.
+// All ranks must call this function. All ranks get the environment variables of rank 0. Rank 0 sends its variables as
+// texts "NAME=value". Each text ends with a zero byte.
 Texts environment_of_first(const Link &link, const GivenSettings &given) {
   std::string mine;
   if (link.rank() == 0)
@@ -283,8 +283,8 @@ Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool
   try {
     if (given.problem.empty()) read();
   } catch (const InputError &error) {
-    // If `first_has_environment` is true, the code below calls read() a second time, with the environment of rank 0. In
-    // this case, errors of the first call do not count.
+    // If `first_has_environment` is true, read() is called again below, with the environment of rank 0. Then errors of
+    // the first call of read() do not count.
     if (!first_has_environment) given.problem = error.what();
   }
   if (first_has_environment) {
@@ -319,8 +319,8 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   options.aggregators = static_cast<std::uint32_t>(settings.count.value);
   options.reading_only = settings.reads_only.value;
   options.own_run_bytes = settings.own_run_bytes.value;
-  // If the user has given no settings of aggregators or their tiers, the library decides whether each rank performs its
-  // own I/O.
+  // The library decides whether each rank performs its own I/O if the user has set nothing about aggregators and their
+  // tiers.
   if (!settings.own_run_bytes.is_set() && !settings.tier.is_set() && !settings.persistence.is_set() &&
       !settings.count.is_set() && !settings.hosts.is_set())
     options.own_run_bytes = own_run_automatic;
@@ -385,7 +385,8 @@ void PlacedPlan::add_measured(const std::string &what, const Timing &timing) {
   if (kept.size() > max_measured) kept.pop_front();
 }
 
-// Returns one line for each kind of step (such as "write" or "staged read"), with the medians of the measured times.
+// Returns one line for each kind of step, such as "write" or "staged read". Each line has the medians of the measured
+// times.
 std::vector<std::string> PlacedPlan::measured_lines() const {
   const std::map<std::string, double> seconds = predicted();
   std::vector<std::string> lines;

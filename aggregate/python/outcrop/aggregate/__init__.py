@@ -1,5 +1,5 @@
-"""Aggregation: many ranks write or read one file. A few ranks, the aggregators, collect the data of all ranks and
-transfer them in large pieces.
+"""Aggregation: many ranks write or read one file together. A few ranks, the aggregators, collect the data of all ranks,
+and transfer the data in large pieces.
 
 A program declares one plan and uses it for all steps::
 

@@ -4,21 +4,22 @@
     2  PMIx: coordinates of the fabric                            5  measured: a ping-pong between nodes
     3  (Cray) the name of the node in the machine room            6  whether two ranks are on the same node
 
-A file of the user with lines `rank: group switch port` has priority over all providers. The C++ core reads this file.
+If the user gives a file with lines `rank: group switch port`, Outcrop uses this file and no provider. The C++ core
+reads this file.
 
-Nodes are the leaves of a tree of switches. A path leads from the top of the tree to a node. The distance between two
-nodes depends on how many first parts their paths have in common:
+The nodes are the leaves of a tree of switches. A path leads from the top of the tree to a node. The distance between
+two nodes depends on how many first parts their paths have in common:
 
     group 0 ──┬── switch 0 ──┬── node 0       0, 0, 0
               │              └── node 1       0, 0, 1      shares (0, 0) with node 0: the same switch
               └── switch 1 ───── node 2       0, 1, 0      shares (0)
     group 1 ────── switch 0 ───── node 3      1, 0, 0      shares nothing
 
-The unit of distance is a link. In a dragonfly, each pair of switches in a group has a link, and each pair of groups has
-a link. In a fat tree, a path goes up to the common switch and down again.
+One link is the unit of distance. In a dragonfly, each pair of switches in a group has a link, and each pair of groups
+has a link. In a fat tree, a connection goes up to the common switch of both nodes and down again.
 
-A provider does not examine the machine. It gets all data from `Surroundings`, so tests of providers need no cluster. A
-provider returns the distances, or a text with the reason why it does not know them.
+A provider does not examine the machine. It gets all data from an object of the class `Surroundings`. Therefore tests of
+providers need no cluster. A provider returns the distances, or a text that says why it does not know the distances.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ longest connection is node - switch - switch of the group - switch of the other 
 
 
 def tree_links(levels: int) -> tuple[float, ...]:
-    """Return the distances in a tree. Entry s is the distance between two nodes whose paths have exactly the first s
-    parts in common. The distance is the number of links from one node up to the common switch, and down to the other
-    node.
+    """Return the distances in a tree. Entry s of the tuple is the distance between two nodes whose paths have exactly
+    the first s parts in common. This distance is the number of links from one node up to the common switch, and down to
+    the other node.
     """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
 
 @dataclass(frozen=True)
 class PathDistances:
-    """The distances between nodes in a tree. `paths` has a row for each node. A row has one number for each level of
-    the tree, from the top down. `links[s]` is the distance between two nodes whose rows have exactly the first s
-    numbers in common.
+    """The distances between nodes in a tree. `paths` has a row for each node. Each row of `paths` has one number for
+    each level of the tree, from the top down. `links[s]` is the distance between two nodes whose rows have exactly the
+    first s numbers in common.
     """
 
     paths: NDArray[np.int64]
@@ -61,7 +62,8 @@ class PathDistances:
 
     @staticmethod
     def of(paths: Sequence[Sequence[Hashable]], links: tuple[float, ...]) -> PathDistances:
-        """Make distances from paths of the same length. The parts of a path can have any type."""
+        """Make distances from the paths of all nodes. All paths must have the same length. The parts of a path can have
+        any type that can be a key of a dictionary."""
         levels = len(links) - 1
         assert paths and all(len(path) == levels for path in paths)
         numbers = np.empty((len(paths), levels), np.int64)
@@ -78,8 +80,8 @@ class PathDistances:
 
 @dataclass(frozen=True)
 class PmixAnswer:
-    """The answer of the PMIx library: the name of the host, and the host's coordinates in the fabric. If there are no
-    coordinates, `refusal` is the reason.
+    """The answer of the PMIx library: the name of the host, and its coordinates in the network (the fabric). If PMIx
+    gives no coordinates, `refusal` is the reason.
     """
 
     host: str = ""
@@ -92,8 +94,8 @@ NO_PMIX = PmixAnswer(refusal="MPI has loaded no PMIx library")
 
 @dataclass(frozen=True)
 class Facts:
-    """The data of one rank (surroundings.py): its host, some environment variables, the Cray name of its node, and the
-    answer of PMIx.
+    """The data of one rank: its host, some environment variables, the Cray name of its node, and the answer of PMIx.
+    surroundings.py collects these data.
     """
 
     host: str
@@ -104,9 +106,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The data of each node, and functions that find more data. `run` returns the output of a command, or None if the
-    command fails. `ping_pong` returns a table with a row and a column for each node. A value is the time, in seconds,
-    of a small message between the node of the row and the node of the column.
+    """The data of each node, and two functions that find more data. `run` returns the output of a command, or None if
+    the command fails. `ping_pong` returns a table with a row and a column for each node. A value in the table is the
+    time, in seconds, of a small message between the node of the row and the node of the column.
     """
 
     nodes: Sequence[Facts]
@@ -120,7 +122,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class TableDistances:
-    """Distances that are given as a table with a row and a column for each node."""
+    """Distances from a table with a row and a column for each node."""
 
     table: Floats
 
@@ -130,8 +132,8 @@ class TableDistances:
 
 @dataclass(frozen=True)
 class Found:
-    """The result of the search: the distances and their provider. `refusals` has the earlier providers, and the reasons
-    why they did not know the distances.
+    """The result of find_distances(): the distances, and the name of their provider. `refusals` has the earlier
+    providers, and the reasons why they did not know the distances.
     """
 
     distances: Distances
@@ -144,7 +146,8 @@ class Found:
 
 
 def find_distances(around: Surroundings) -> Found:
-    """Ask one provider after the other for the distances. Return the answer of the first provider that knows them."""
+    """Ask the providers for the distances, one after the other. Return the answer of the first provider that knows the
+    distances."""
     refusals: list[tuple[str, str]] = []
     for name, provider in PROVIDERS.items():
         answer = provider(around)
@@ -155,9 +158,9 @@ def find_distances(around: Surroundings) -> Found:
 
 
 def by_slurm(around: Surroundings) -> Distances | str:
-    """Return the distances that follow from the environment variable `SLURM_TOPOLOGY_ADDR` of each node. Its value is a
-    path such as `s0.s4.node7`. If the variable is missing or names no switch, use the list of switches and nodes that
-    scontrol prints.
+    """Return the distances that follow from the variable `SLURM_TOPOLOGY_ADDR` in the environment of each node. The
+    value of this variable is a path such as `s0.s4.node7`. If the variable is missing or names no switch, the function
+    uses the list of switches and nodes that scontrol prints.
     """
     addresses = [node.environment.get("SLURM_TOPOLOGY_ADDR", "") for node in around.nodes]
     if all(addresses):
@@ -175,8 +178,8 @@ def by_slurm(around: Surroundings) -> Distances | str:
 
 
 def by_pmix(around: Surroundings) -> Distances | str:
-    """Return distances in a tree. The path of a node has the coordinates of the node, from the top of the tree down,
-    and then the name of its host.
+    """Return distances in a tree. The path of a node consists of the coordinates of the node, from the top of the tree
+    down, and the name of its host.
     """
     missing = next((node.pmix for node in around.nodes if not node.pmix.coordinates), None)
     if missing:
@@ -187,22 +190,22 @@ def by_pmix(around: Surroundings) -> Distances | str:
 
 
 def by_cray(around: Surroundings) -> Distances | str:
-    """Return distances from the Cray names of the nodes. A Cray name contains the place of the node in the machine
-    room.
+    """Return the distances that follow from the Cray names of the nodes. A Cray name contains the place of the node in
+    the machine room.
     """
     names = [node.cray_name for node in around.nodes]
     return _by_names(names) if all(names) else "the nodes have no Cray names"
 
 
 def by_hosts(around: Surroundings) -> Distances | str:
-    """Return distances from the names of the hosts. All names must match the same pattern in NAMES."""
+    """Return the distances that follow from the names of the hosts. All names must match the same pattern in NAMES."""
     return _by_names(around.hosts)
 
 
 def by_ping_pong(around: Surroundings) -> Distances | str:
-    """Return measured times as distances: each time is divided by the shortest time between two nodes. A time is the
-    mean of both directions. The distances are rounded to multiples of 0.5, because the measurements cannot show smaller
-    differences reliably.
+    """Return measured times as distances. Each time is divided by the shortest time between two nodes. The time between
+    two nodes is the mean of the times in both directions. The distances are rounded to multiples of 0.5, because the
+    measurements cannot show smaller differences.
     """
     nodes = len(around.nodes)
     if nodes < 3:
@@ -222,7 +225,7 @@ def by_ping_pong(around: Surroundings) -> Distances | str:
 
 
 def by_node(around: Surroundings) -> Distances | str:
-    """Return distances of 0 within a node and 1 between nodes."""
+    """Return the distance 0 within a node, and the distance 1 between different nodes."""
     return PathDistances(np.arange(len(around.nodes))[:, None], (1.0, 0.0))
 
 
@@ -257,8 +260,8 @@ def _by_names(names: Sequence[str]) -> Distances | str:
 
 
 def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
-    """Return the distances between nodes with these paths. Each path begins at the top of the tree. A path that is
-    shorter than the others begins with several copies of its first part, so that all paths have the same length.
+    """Return the distances between the nodes with the paths `paths`. Each path begins at the top of the tree. To make
+    all paths equally long, the function puts copies of its first part in front of a shorter path.
     """
     listed = [list(path) for path in paths]
     levels = max(map(len, listed))
@@ -267,8 +270,8 @@ def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
 
 
 def _switches_above(listed: str) -> dict[str, list[str]]:
-    """Return the switches above each node, from the top down. A line of `listed` looks like `SwitchName=s0 Level=0
-    LinkSpeed=1 Nodes=n[0-3]`.
+    """Return the switches above each node, from the top of the tree down. For example, a line of `listed` is
+    `SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-3]`.
     """
     above_node: dict[str, list[str]] = {}
     switches = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in listed.splitlines()]
@@ -280,7 +283,7 @@ def _switches_above(listed: str) -> dict[str, list[str]]:
 
 
 def expand_hosts(text: str) -> list[str]:
-    """Return all hosts of a list such as "n[08-10],login", in the order of the list. Numbers keep their leading zeros.
+    """Return all hosts in a list such as "n[08-10],login", in the order of the list. Numbers keep their leading zeros.
     """
     return [host for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text) for host in _expand(part)]
 

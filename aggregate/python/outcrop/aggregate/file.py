@@ -1,11 +1,11 @@
-"""All ranks of a plan write or read one file together, step by step.
+"""All ranks of a plan write or read one file together, one step after the other.
 
     with agg.create(path, plan) as file:
         for step in range(steps):
             file.write([u, v], base=step * plan.end)
 
-All ranks must call each function, and each rank passes its own arrays. If one rank has an error, all ranks raise this
-error.
+All ranks must call each function together. Each rank passes its own arrays. If an error occurs on one rank, all ranks
+raise this error.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def create(
         durable: if true, a write ends only when its bytes are on the device.
         way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses between the two.
         size_bytes: the final size of the file. The default 0 means that the file grows.
-        stage: a folder on a tier of each node. A write ends when its bytes are durable in this folder. Later, the bytes
-            are copied to the file in the background. An earlier program may have left steps of this file in the folder.
-            These steps are deleted (see `File.notes`). With "auto", steps are staged on a tier of the machine if this
-            makes the predicted time shorter.
+        stage: a folder on a tier of each node. A write with a stage ends when its bytes are durable in the folder of
+            the stage. The staged bytes are copied to the file later, in the background. An earlier program may have
+            left steps of this file in the folder of the stage. These steps are deleted (see `File.notes`). With "auto",
+            steps are staged on a tier of the machine if this makes the predicted time shorter.
         stage_bytes: the maximum size of the stage on a node. 0 means all free space.
         stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
         seconds_between: for "auto": the time, in seconds, for which the program computes between two steps. The stage
@@ -64,7 +64,7 @@ def create(
         node_files: if true, each node writes its own file instead of the shared file. The file `path`.index lists these
             files.
 
-    If an argument is None, the setting of the plan is used.
+    If an argument is None, the function uses the setting of the plan.
     """
     stages = stage, stage_bytes, stage_persistence, seconds_between, reads_back
     place, settings = _checked(path, plan, way, size_bytes, stages, durable=durable, node_files=node_files)
@@ -85,9 +85,9 @@ def open(
     reads_back: float | None = None,
     node_files: bool = False,
 ) -> File:
-    """Open an existing file for reading. If `writable` is true, the file can also be written. The other arguments have
-    the same meaning as in `create`. If an earlier program has left steps in the stage, this function first copies them
-    to the file. All ranks must call this function. Raises StorageError on all ranks.
+    """Open an existing file for reading. If `writable` is true, you can also write to the file. The other arguments are
+    described in `create`. If an earlier program has left steps in the stage, the function first copies these steps to
+    the file. All ranks must call this function. Raises StorageError on all ranks.
     """
     stages = stage, stage_bytes, stage_persistence, seconds_between, reads_back
     place, settings = _checked(path, plan, way, 0, stages, durable=durable, node_files=node_files)
@@ -100,8 +100,8 @@ STAGES = ("stage", "stage_bytes", "stage_persistence", "seconds_between", "reads
 def _checked(
     path: str | os.PathLike[str], plan: Plan, way: str, size_bytes: int, stages: Sequence[object], **flags: bool
 ) -> tuple[str, dict[str, str]]:
-    """Return the path and the settings of the stage, as texts for the core. `stages` has one value for each name in
-    STAGES. Raises InputError for invalid arguments.
+    """Return two values: the path, and the settings of the stage as texts for the core. `stages` has one value for each
+    name in STAGES. Raises InputError for invalid arguments.
     """
     settings = texts(dict(zip(STAGES, stages, strict=True)))
     plan.check_open()
@@ -115,11 +115,12 @@ def _checked(
 
 
 def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
-    """Copy the files of all nodes into the file `target`, and return the size of this file. `index` is the path of the
-    file that lists the files of the nodes. Only one process may call this function.
+    """Copy the node files of all nodes into the file `target`, and return the size of this file. `index` is the path of
+    the file that lists the files of the nodes. Only one process may call `merge`.
 
-    The function writes a new file, reads it back and compares its bytes. Only then does the file get the name `target`.
-    The files of the nodes stay unchanged. Raises InputError, CorruptionError and StorageError.
+    The function first writes a new file, reads the file again, and compares the bytes. Only after this comparison does
+    the new file get the name `target`. The node files stay unchanged. Raises InputError, CorruptionError and
+    StorageError.
     """
     source, place = as_place(index, "index"), as_place(target, "target")
     require_regular(source)
@@ -132,7 +133,7 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
 
 
 class Request:
-    """A write or read in progress. It keeps references to its arrays. Do not change these arrays before the request has
+    """A write or read in progress. It keeps references to its arrays. Do not change the arrays before the request has
     ended.
     """
 
@@ -141,8 +142,8 @@ class Request:
         self._counted = False
 
     def test(self) -> bool:
-        """Return whether the request has ended. Each call also continues the exchange of messages between nodes. Raises
-        the same errors as `wait`.
+        """Return whether the request has ended. Each call of `test` also continues the exchange of messages between
+        nodes. Raises the same errors as `wait`.
         """
         self._check()
         has_ended = self._core.test()
@@ -151,8 +152,8 @@ class Request:
         return has_ended
 
     def wait(self) -> Timing:
-        """Wait until the request has ended, and return its timing. Raises StorageError (with rank, file and offset),
-        InputError (for unsuitable arrays) or CommunicationError. All ranks raise the same error.
+        """Wait until the request has ended, and return the timing of the request. Raises StorageError (with rank, file
+        and offset), CommunicationError, or InputError for unsuitable arrays. All ranks raise the same error.
         """
         self._check()
         self._core.wait()
@@ -171,11 +172,11 @@ class Request:
 
 
 class File:
-    """An open file. Use `create` or `open` to make this object.
+    """An open file. `create` and `open` return objects of this class.
 
-    To write or read a step, pass one array for each declared variable, in a list or in a mapping from names to arrays.
-    The arrays must be contiguous NumPy arrays with at least the declared number of bytes. `base`, in bytes, is added to
-    all offsets of the plan. If one rank passes unsuitable arrays, all ranks raise InputError.
+    To write or read a step, pass one array for each declared variable. You can pass a list, or a mapping from names to
+    arrays. Each array must be a contiguous NumPy array with at least the declared number of bytes. `base`, in bytes, is
+    added to all offsets of the plan. If one rank passes an unsuitable array, all ranks raise InputError.
     """
 
     def __init__(self, core: _aggregate.File, plan: Plan) -> None:
@@ -185,13 +186,13 @@ class File:
 
     @property
     def is_staged(self) -> bool:
-        """True if steps of this file are first written to a stage, and later copied to the file."""
+        """True if steps of this file are staged: they are first written to a stage, and later copied to the file."""
         return bool(self._before)
 
     @property
     def notes(self) -> list[str]:
-        """One line for each step that an earlier program has left in the stage. The line says whether the step is now
-        in the file or is lost.
+        """A list with one line for each step that an earlier program has left in the stage. Each line says whether the
+        step is now in the file or is lost.
         """
         return self._core.notes
 
@@ -205,7 +206,7 @@ class File:
 
     def begin_write(self, arrays: Arrays, base: int = 0) -> Request:
         """Begin to write a step. Do not change the arrays before the request has ended. At most four requests can be
-        active. If four requests are active, this call first waits until the oldest request has ended.
+        active. If four requests are active, `begin_write` first waits until the oldest request has ended.
         """
         return Request(self._act(self._core.begin_write, arrays, base), self._before + "write", self._plan)
 
@@ -214,12 +215,12 @@ class File:
         return Request(self._act(self._core.begin_read, arrays, base, writable=True), self._before + "read", self._plan)
 
     def flush(self) -> None:
-        """Wait until all written bytes are durable in the file. Raises StorageError."""
+        """Wait until all bytes that were written are durable in the file. Raises StorageError."""
         self._plan.check_open()
         self._core.flush()
 
     def close(self) -> None:
-        """Wait until all requests have ended and all staged steps are in the file. Then close the file."""
+        """Wait until all requests have ended, and until all staged steps are in the file. Then close the file."""
         if self._closed:
             return
         self._plan.check_open()
@@ -232,7 +233,8 @@ class File:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # If only this rank has an error, the other ranks may never call close(). So this rank does not wait for them.
+        # If only this rank has an error, the other ranks may never call close(). Therefore this rank does not wait for
+        # the other ranks.
         if kind is None or self._plan.size == 1 or (issubclass(kind, OutcropError) and kind is not CommunicationError):
             self.close()
 
@@ -245,8 +247,8 @@ class File:
         return timing
 
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
-        """Return the bytes of all arrays, and an empty text. If an array is unsuitable, return an empty list and a text
-        with the reason. The core reports this reason to all ranks.
+        """Return two values: the bytes of all arrays, and an empty text. If an array is unsuitable, the values are an
+        empty list and a text with the reason. The core reports the reason to all ranks.
         """
         self._plan.check_open()
         names, needed = self._plan.names, self._plan._core.memory_nbytes
@@ -268,7 +270,7 @@ class File:
 
 
 def _problem(array: Any, needed: int, writable: bool) -> str:
-    """Return the reason why an array cannot be used, or "" if it can be used."""
+    """Return the reason why `array` cannot be used, or "" if it can be used."""
     if not isinstance(array, np.ndarray):
         return f"is of the type {type(array).__name__}; pass a NumPy array"
     if array.dtype.hasobject:

@@ -1,13 +1,14 @@
-"""Find the MPI library of this process, headers for this library, and an mpirun of the same implementation of MPI.
+"""Find three things: the MPI library of this process, headers for this library, and an mpirun of the same
+implementation of MPI.
 
     mpi4py ──► the library that is loaded (path, name, version)
                     │   must be the same
     mpi.h  ──► headers found by $MPICC, by mpi4py's compiler, near the library, or by an mpicc
 
 Each implementation of MPI has its own binary interface, and several implementations may be installed. The transport
-calls MPI. If the transport was compiled with the headers of another implementation, it crashes. So Outcrop checks that
-the headers and the library belong to the same implementation. Outcrop looks for mpirun in the installation of the
-library, in Python's folder of scripts, and in the folders of PATH.
+calls MPI. A transport that was compiled with the headers of another implementation crashes. Therefore Outcrop checks
+that the headers and the library belong to the same implementation. Outcrop looks for mpirun in the installation of the
+MPI library, in Python's folder of scripts, and in the folders of PATH.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
 programs on a node would use the same first cores.
 """
 
-# Each mpi.h has macros with the name and version of its implementation of MPI. The program below prints these macros.
-# Libraries derived from MPICH (Intel, Cray) have the binary interface of MPICH, but their own version numbers. Other
-# libraries may have the standard binary interface of MPI 5. The names are in quotes: without quotes, the preprocessor
-# would replace the word MPICH, which can be a macro.
+# Each mpi.h defines macros with the name and the version of its MPI. The program below prints these macros. Libraries
+# derived from MPICH (Intel, Cray) have the binary interface of MPICH, but count their versions differently. Other
+# libraries may have the standard binary interface of MPI 5 (MPI ABI). The names are in quotes, because the preprocessor
+# would replace the word MPICH without quotes. This word can be a macro.
 PROBE = """
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -54,7 +55,7 @@ outcrop: "MPI ABI"
 
 @dataclass(frozen=True)
 class MpiVersion:
-    """The name and version of an MPI library. The version is empty if it is unknown."""
+    """The name and version of an MPI library. If the version is unknown, the version is an empty tuple."""
 
     name: str
     version: tuple[int, ...] = ()
@@ -63,8 +64,8 @@ class MpiVersion:
         return " ".join([self.name, *([".".join(map(str, self.version))] if self.version else [])])
 
     def fits(self, other: MpiVersion) -> bool:
-        """Return whether this MPI and `other` have the same binary interface. This is true if they have the same name
-        and the same major version. If a version is unknown, only the names count.
+        """Return whether this version of MPI and `other` have the same binary interface. The interfaces are the same if
+        the names and the major versions are equal. If one of the versions is unknown, only the names count.
         """
         known = self.version and other.version
         return self.name == other.name and (not known or self.version[0] == other.version[0])
@@ -91,7 +92,7 @@ class MpiHeaders:
 
 
 def import_mpi(initialize: bool = True) -> Any:
-    """Return the module `mpi4py.MPI`. Raises InputError if it cannot be imported."""
+    """Return the module `mpi4py.MPI`. Raises InputError if the module cannot be imported."""
     try:
         import mpi4py
 
@@ -110,7 +111,8 @@ def version_of(text: str) -> MpiVersion:
 
 
 def loaded_library(mpi: Any) -> MpiLibrary:
-    """Return the library that `mpi4py.MPI` uses. Raises InputError if this library is linked statically into mpi4py."""
+    """Return the library that `mpi4py.MPI` uses. Raises InputError if the MPI library is linked statically into
+    mpi4py."""
     text = str(mpi.Get_library_version()).strip("\0 \n")
     extension, found = ctypes.CDLL(mpi.__file__), _SymbolInfo()
     if hasattr(extension, "MPI_Get_library_version"):
@@ -123,9 +125,9 @@ def loaded_library(mpi: Any) -> MpiLibrary:
 
 
 def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
-    """Return headers for this library. Headers of the same version have priority over other headers with the same
-    binary interface. Raises InputError if no headers are found, or if all headers belong to other implementations of
-    MPI.
+    """Return headers for this library. If possible, the headers have the same version as the library. Otherwise they
+    have the same binary interface. Raises InputError if no headers are found, or if all found headers belong to other
+    implementations of MPI.
     """
     found = [headers for origin, flags in _candidates(library) if (headers := _probe(compiler, flags, origin))]
     fitting = [headers for headers in found if headers.version.fits(library.version)]
@@ -151,7 +153,7 @@ class _SymbolInfo(ctypes.Structure):
 
 
 def _candidates(library: MpiLibrary) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Find headers that may be suitable. For each of them, yield the origin and the compiler flags."""
+    """Find headers that may be suitable. For each candidate, yield the origin and the compiler flags."""
     prefix = library.path.parent.parent
     own = shlex.split(os.environ.get("MPICC", ""))
     configured = shlex.split(_mpi4py_compiler())
@@ -174,7 +176,7 @@ def _mpi4py_compiler() -> str:
 
 
 def _shown_flags(wrapper: list[str]) -> tuple[str, ...]:
-    """Return the header flags that a compiler wrapper prints, or an empty tuple if the wrapper fails."""
+    """Return the flags for headers that a compiler wrapper prints. If the wrapper fails, return an empty tuple."""
     try:
         done = subprocess.run([*wrapper, "-show"], capture_output=True, text=True)
     except OSError:
@@ -195,19 +197,20 @@ def _probe(compiler: tuple[str, ...], flags: tuple[str, ...], origin: str) -> Mp
 
 @dataclass(frozen=True)
 class Launcher:
-    """A launcher (mpirun), and the family of its MPI: Open MPI or MPICH."""
+    """A launcher (mpirun), and the family of the launcher's MPI: Open MPI or MPICH."""
 
     program: Path
     family: str
 
     def command(self, ranks: int, *options: str) -> list[str]:
-        """Return the first words of a command that starts `ranks` ranks. The caller appends the program of the ranks.
+        """Return the beginning of a command that starts `ranks` ranks. The caller appends the program that the ranks
+        run.
         """
         flags = [*OPEN_MPI_FLAGS, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
         return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
 
     def mpi_io(self) -> list[str]:
-        """Return the names of Open MPI's implementations of MPI-IO. `mpirun --mca io NAME` accepts these names."""
+        """Return the names of the implementations of MPI-IO in Open MPI. `mpirun --mca io NAME` accepts these names."""
         if self.family != OPEN_MPI:
             return []
         lister = self.program.with_name("ompi_info")
@@ -236,7 +239,7 @@ def find_launcher() -> Launcher:
 
 
 def _family(program: str) -> str:
-    """Return the family of a launcher, from the output of its option --version."""
+    """Return the family of a launcher. The family follows from the output of the launcher's option --version."""
     done = subprocess.run([program, "--version"], capture_output=True, text=True)
     text = done.stdout + done.stderr
     if re.search(r"open-?mpi|open mpi|openrte|prrte", text, flags=re.I):

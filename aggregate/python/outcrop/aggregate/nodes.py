@@ -5,7 +5,8 @@
     distances, from the first provider that knows them ────────────┘
     a file for `outcrop agg simulate`, or this node's tiers ──► node_tiers; the nodes need not exist
 
-The core reads machine files. aggregate/core/outcrop/aggregate/placement/machine.hpp describes their format.
+The core reads machine files. aggregate/core/outcrop/aggregate/placement/machine.hpp describes the format of machine
+files.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SHARED = "pfs"
 
 @dataclass(frozen=True)
 class Typical:
-    """The assumed bandwidth and latency of a kind of tier."""
+    """The bandwidth and latency that Outcrop assumes for a kind of tier."""
 
     bytes_per_second: float
     latency_seconds: float
@@ -88,8 +89,9 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class KnownMachine:
-    """The data of one rank about the machine, as an input of the core. On the first rank of each node, `node_text` is
-    the text of a machine file. If there is no text, `problem` is the reason. `Plan.explain` shows `lines`.
+    """The data of one rank about the machine, in the form that the core needs. On the first rank of each node,
+    `node_text` is the content of a machine file. If the first rank has no such text, `problem` is the reason.
+    `Plan.explain` shows `lines`.
     """
 
     node_text: str
@@ -101,8 +103,8 @@ class KnownMachine:
 
 
 def known_machine(ranks: Ranks, settings: _aggregate.Settings) -> KnownMachine:
-    """Return this rank's description of the machine. All ranks must call this function with the same settings. Raises
-    InputError.
+    """Return the data that this rank has about the machine. All ranks must call this function with equal settings.
+    Raises InputError.
     """
     values = settings.values
     text, problem = "", ""
@@ -125,17 +127,17 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
-    """Return the text of the machine file `file`, or a text that describes this node if `file` is None. The core adds a
-    table of the tiers that this node cannot use, with the reasons. If the text has no target, the core also adds a
-    target. Raises InputError for an invalid file.
+    """If `file` is None, return a text that describes this node. Otherwise return the text of the machine file `file`.
+    The core adds a table of the tiers that this node cannot use. The table gives the reasons. If the text has no
+    target, the core also adds a target. Raises InputError for an invalid file.
     """
     name = "this machine" if file is None else str(file)
     return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))
 
 
 def _find_distances(ranks: Ranks, facts: Any) -> Found:
-    """Return the distances between nodes from the first provider that knows them. All ranks must call this function,
-    and all ranks get the same result.
+    """Return the distances that the first possible provider gives. All ranks must call this function, and all ranks get
+    the same result.
     """
     everyone = ranks.gather((ranks.node, facts))
     leaders = sorted({node for node, _ in everyone})
@@ -153,7 +155,8 @@ def _find_distances(ranks: Ranks, facts: Any) -> Found:
 
 
 def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
-    """Call `make` on rank 0. All ranks return the result of `make`. If `make` raises InputError, all ranks raise it."""
+    """Call `make` on rank 0. All ranks return the result of this call. If `make` raises InputError, all ranks raise
+    this error."""
     made, problem = None, ""
     if ranks.rank == 0:
         try:
@@ -167,8 +170,8 @@ def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
 
 
 def node_tiers(file: Path | None) -> NodeTiers:
-    """Return the tiers of the machine file, or the tiers of this machine if `file` is None. Raises InputError if no
-    tier has room for buffers.
+    """Return the tiers of the machine file `file`. If `file` is None, return the tiers of this machine. Raises
+    InputError if no tier has room for buffers.
     """
     if file is None:
         found = find_tiers()
@@ -196,7 +199,7 @@ def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target
 
 
 def node_tier(tier: Tier) -> NodeTier:
-    """Return `tier` as a tier for buffers. Unknown figures of the tier come from TYPICAL."""
+    """Return `tier` in the form of a tier for buffers. If a figure of the tier is unknown, it comes from TYPICAL."""
     typical = TYPICAL[tier.kind]
     read, write, latency = tier.read_bytes_per_second, tier.write_bytes_per_second, tier.latency_seconds_write
     latency = tier.latency_seconds_read if latency is None else latency
@@ -217,8 +220,8 @@ def _target(latency_seconds: float | None, bytes_per_second: float | None) -> Ta
 
 
 def machine_text(tiers: Sequence[Tier], target: Path) -> str:
-    """Return the text of a machine file. It describes the tiers that can hold buffers, and the file system at `target`.
-    Raises InputError.
+    """Return the text of a machine file for this node. The text describes the tiers that can hold buffers, and the file
+    system at `target`. Raises InputError.
     """
     kept = {_name(tier): tier for tier in tiers if tier.kind != SHARED and tier.free_bytes and _is_plain(tier.where)}
     tables = [_tier_table(name, tier) for name, tier in kept.items()]
@@ -226,7 +229,7 @@ def machine_text(tiers: Sequence[Tier], target: Path) -> str:
 
 
 def cards(root: Path = Path("/")) -> int:
-    """Return the number of network cards of this node, at least 1."""
+    """Return the number of network cards of this node. The number is at least 1."""
     folders = [root / folder for folder in CARDS if (root / folder).is_dir()]
     return max(1, sum(len(os.listdir(folder)) for folder in folders))
 
@@ -237,7 +240,7 @@ def _name(tier: Tier) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether this text can be written in quotes in a machine file."""
+    """Return whether `text` can be written in quotes in a machine file."""
     return not re.search(r'["\\\n]', text)
 
 
@@ -247,8 +250,7 @@ def _tier_table(name: str, tier: Tier) -> str:
         name,
         kind=tier.kind,
         directory=str(tier.directory.absolute()) if tier.directory is not None else None,
-        # The table of DRAM names no NUMA nodes, because the system allocates DRAM near the thread that first accesses
-        # it.
+        # The table of DRAM names no NUMA nodes. The system allocates DRAM near the thread that first accesses it.
         nodes=None if tier.directory is not None or tier.kind == "dram" else ",".join(map(str, tier.nodes)),
         read=float(found.tier.empty_bytes_per_second),
         write=float(found.tier.fill_bytes_per_second),
@@ -260,8 +262,8 @@ def _tier_table(name: str, tier: Tier) -> str:
 
 
 def _target_table(tiers: Sequence[Tier], folder: Path) -> str:
-    """Return the table of the file system at `folder`. The table has measured figures if `outcrop tiers` has measured
-    this file system, and typical figures otherwise.
+    """Return the table of a machine file that describes the file system at `folder`. If `outcrop tiers` has measured
+    this file system, the table has the measured figures. Otherwise it has typical figures.
     """
     try:
         tier = mounted_tier(mount_of(nearest_existing(folder)))
@@ -286,7 +288,7 @@ def _target_table(tiers: Sequence[Tier], folder: Path) -> str:
 
 
 def _table(name: str, **values: str | float | None) -> str:
-    """Return a table of a machine file. Keys whose value is None are left out."""
+    """Return the text of one table of a machine file. The table has no keys whose values are None."""
     lines = [
         f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value!r}"
         for key, value in values.items()

@@ -1,4 +1,5 @@
-"""Choose the aggregator of each domain, and the tier of its buffers, on a described machine. The core makes the choice.
+"""Choose the aggregator of each domain on a described machine. Also choose the tier of the aggregator's buffers. The
+core makes the choice.
 
     Machine (network, tiers of nodes, target, ranks), Tallies (the bytes of each rank), PlacementOptions
         ──► place, place_best, predict ──► Placement: the rank of each domain, and the predicted seconds
@@ -29,12 +30,12 @@ class Distances(Protocol):
     """The distances between nodes. `Network.latency_seconds` is the latency of a message for one unit of distance."""
 
     def row(self, node: int) -> Floats:
-        """Return the distances from `node` to every node. The distance from `node` to itself is 0."""
+        """Return the distances from `node` to all nodes. The distance of `node` to itself is 0."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """The network between nodes, and between a node and a shared target."""
+    """The network that connects the nodes to each other and to a shared target."""
 
     latency_seconds: float = 1e-6
     card_bytes_per_second: float = math.inf
@@ -43,7 +44,8 @@ class Network:
 
 @dataclass(frozen=True)
 class BufferTier:
-    """A tier of the nodes that can hold buffers. Its buffers can be filled at one rate and emptied at another rate."""
+    """A tier on which nodes can have buffers. Buffers on this tier are filled at one rate and emptied at another
+    rate."""
 
     name: str
     latency_seconds: float
@@ -56,8 +58,8 @@ class BufferTier:
 
 @dataclass(frozen=True)
 class Target:
-    """The storage of the file. If `is_shared` is true, all nodes share the storage and its bandwidth. Otherwise each
-    node has its own device with this bandwidth.
+    """The storage of the file. If `is_shared` is true, all nodes share the storage and the bandwidth. If `is_shared` is
+    false, each node has its own device with this bandwidth.
     """
 
     latency_seconds: float = 0.0
@@ -109,7 +111,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Tallies:
-    """The number of bytes that each rank has in each domain. Rank `ranks[i]` has `bytes[i]` bytes in domain
+    """The number of bytes of each rank in each domain. For each i, rank `ranks[i]` has `bytes[i]` bytes in domain
     `domains[i]`. Entries with 0 bytes may be left out.
     """
 
@@ -125,8 +127,8 @@ class Tallies:
 
 
 def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions) -> Placement:
-    """Return the placement of `domains` domains for which the sum of the costs of all domains is smallest. Raises
-    InputError if no tier has room for the buffers.
+    """Return the placement of `domains` domains with the smallest sum of costs. Raises InputError if no tier has enough
+    room for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place(machine, tallies, domains, options)
@@ -135,11 +137,11 @@ def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOp
 def place_best(
     machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions, *, try_both: bool = True
 ) -> Placement:
-    """Return the fastest placement. The function tries `domains` domains, and also fewer domains: it joins groups of 2,
-    4, 8, ... neighbouring domains.
+    """Return the fastest placement. The function tries `domains` domains. Then it joins groups of 2, 4, 8, ...
+    neighbouring domains, and tries these smaller numbers of domains.
 
-    If `try_both` is true, the function compares two ways to send: the ranks of a node send one common message, or each
-    rank sends its own message. Raises InputError if no tier has room for the buffers.
+    If `try_both` is true, the function compares two ways of sending: the ranks of a node send one common message, or
+    each rank sends its own message. Raises InputError if no tier has enough room for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place_best(machine, tallies, domains, options, try_both)
@@ -148,8 +150,8 @@ def place_best(
 def predict(
     machine: Machine, tallies: Tallies, options: PlacementOptions, ranks: Sequence[int], tiers: Sequence[int]
 ) -> Placement:
-    """Return the placement in which domain i is on the rank `ranks[i]` and the tier `tiers[i]`, with its predicted
-    cost.
+    """Return the placement in which rank `ranks[i]` is the aggregator of domain i, with buffers on the tier `tiers[i]`.
+    The placement contains the predicted cost.
     """
     _check(machine, tallies, len(ranks))
     assert len(ranks) == len(tiers) and len(set(ranks)) == len(ranks), "a rank is the aggregator of one domain"
@@ -158,7 +160,7 @@ def predict(
 
 
 def _check(machine: Machine, tallies: Tallies, domains: int) -> None:
-    """Check the arguments, because the core does not check them."""
+    """Check the arguments here, because the core does not check them."""
     assert len(tallies.domains) == len(tallies.ranks) == len(tallies.bytes)
     if len(tallies.domains):
         assert int(tallies.domains.max()) < domains, "there is no such domain"

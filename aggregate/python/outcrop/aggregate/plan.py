@@ -1,14 +1,14 @@
-"""A program declares once which bytes each rank writes or reads in each step. Then Outcrop chooses the aggregators and
-makes a plan.
+"""A program declares once which bytes each rank writes or reads in every step. From this declaration, Outcrop chooses
+the aggregators and makes a plan.
 
     declare ──► Ranks ──► settings that all ranks agree on ──► nodes.known_machine ──► the core's plan
                                   an error at one rank is raised on all ranks
 
-An extent describes bytes of a file, and the places of these bytes in the memory of a rank (decision/extent.hpp of the
-core). There are three kinds of extents: contiguous bytes, strided blocks (blocks of equal size at equal distances), and
-a part of an array in C order.
+An extent describes bytes of a file, and where these bytes are in the memory of a rank (decision/extent.hpp of the
+core). There are three kinds of extents: contiguous bytes, strided blocks, and a part of an array in C order. Strided
+blocks have equal sizes and equal distances.
 
-Settings come from arguments, MPI info hints and the environment. The core has the table of all settings
+The settings come from arguments, from MPI info hints and from the environment. The core has the table of all settings
 (placement/settings.cpp).
 """
 
@@ -41,8 +41,8 @@ Extents = Mapping[str, Variable] | Sequence[Variable]
 
 
 def contiguous(offset: int, nbytes: int, *, memory_offset: int = 0) -> Extent:
-    """Return an extent of `nbytes` bytes. It begins at byte `offset` of the file, and at byte `memory_offset` of the
-    variable's memory. Raises InputError for impossible numbers, such as negative numbers.
+    """Return an extent of `nbytes` bytes. The extent begins at byte `offset` of the file, and at byte `memory_offset`
+    of the memory of the variable. Raises InputError for invalid numbers, such as negative numbers.
     """
     numbers = {"offset": offset, "nbytes": nbytes, "memory_offset": memory_offset}
     return _aggregate.contiguous(*(whole(name, number) for name, number in numbers.items()))
@@ -57,9 +57,9 @@ def strided(
     memory_stride_bytes: int = 0,
     memory_offset: int = 0,
 ) -> Extent:
-    """Return an extent of `count` blocks of `block_bytes` bytes. The blocks begin every `stride_bytes` bytes in the
-    file, and every `memory_stride_bytes` bytes in memory. With a memory stride of 0, the blocks are adjacent in memory.
-    Raises InputError for impossible numbers, and for blocks that overlap.
+    """Return an extent of `count` blocks of `block_bytes` bytes. In the file, the distance between the starts of two
+    blocks is `stride_bytes`. In memory, this distance is `memory_stride_bytes`. If `memory_stride_bytes` is 0, the
+    blocks are contiguous in memory. Raises InputError for invalid numbers, and for blocks that overlap.
     """
     numbers = {
         "offset": offset, "count": count, "block_bytes": block_bytes, "stride_bytes": stride_bytes,
@@ -71,9 +71,9 @@ def strided(
 def subarray(
     shape: Sequence[int], subshape: Sequence[int], starts: Sequence[int], dtype: DTypeLike, *, offset: int = 0
 ) -> Extent:
-    """Return an extent for a part of an array of `shape` in C order. The whole array begins at byte `offset` of the
-    file. The part begins at the indices `starts` and has the shape `subshape`. The part is contiguous in memory. Raises
-    InputError if the part is not inside the array.
+    """Return an extent for a part of an array. The array has the shape `shape`, in C order. The whole array begins at
+    byte `offset` of the file. The part begins at the indices `starts` and has the shape `subshape`. The part is
+    contiguous in memory. Raises InputError if a cell of the part is outside the array.
     """
     try:
         item_bytes = np.dtype(dtype).itemsize
@@ -90,7 +90,7 @@ def _list(name: str, values: Sequence[int]) -> list[int]:
 
 
 def whole(name: str, value: int, most: int = 2**64 - 1) -> int:
-    """Return `value` as an integer. Raises InputError if it is not a whole number from 0 to `most`."""
+    """Return `value` as an integer. Raises InputError if `value` is not a whole number from 0 to `most`."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -125,7 +125,8 @@ class Plan:
 
     @property
     def end(self) -> int:
-        """The offset at which a step ends if its `base` is 0. The last byte of the step is directly before this offset.
+        """The offset of the end of a step whose `base` is 0. This offset is 1 more than the offset of the step's last
+        byte.
         """
         return self._core.end
 
@@ -136,8 +137,8 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """The predicted seconds to write a step directly to the file. If `reads_only` is true, the predicted seconds to
-        read a step.
+        """The predicted time, in seconds, to write a step directly to the file. If `reads_only` is true, this is the
+        predicted time to read a step.
         """
         return self._core.seconds
 
@@ -148,13 +149,13 @@ class Plan:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the plan. All ranks have equal settings, except for the folder and the size of a stage."""
+        """The settings of the plan. All ranks have the same settings, except for the folder and the size of a stage."""
         return self._core.settings
 
     def explain(self, domains: int = 1) -> str:
-        """Return a text that names the aggregators and the tiers of their buffers, with the reasons. The text also
-        gives the predicted seconds of a step, and the measured seconds of this rank's steps. It describes the `domains`
-        slowest domains in detail. One rank may call this function alone.
+        """Return a text that names the aggregators and the tiers of their buffers, and gives the reasons for these
+        choices. The text also gives the predicted time of a step, and the measured times of this rank's steps. The text
+        describes the `domains` slowest domains in detail. One rank may call `explain` alone.
         """
         return self._core.explain(domains).rstrip("\n")
 
@@ -174,7 +175,7 @@ class Plan:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an error, other ranks may never call close(), so this rank does not wait for them.
+        # After an error, the other ranks may never call close(). Therefore this rank does not wait for the other ranks.
         if kind is None:
             self.close()
 
@@ -198,21 +199,21 @@ def declare(
     transport: str | None = None,
     seconds_most: float | None = None,
 ) -> Plan:
-    """Make a plan from the bytes that each rank writes or reads in each step. All ranks must call this function. Only
+    """Make a plan from the bytes that each rank writes or reads in every step. All ranks must call this function. Only
     `extents` may differ between ranks.
 
     Args:
         communicator: an mpi4py communicator. With None, this process is the only rank, and MPI is not used.
-        extents: the variables of this rank, as a list, or as a mapping from names to variables. Each variable is an
+        extents: the variables of this rank, as a list, or as a mapping from names to variables. Each variable is one
             extent or a list of extents. A rank may have no variables.
-        target: the folder of the files. The bandwidth and the latency of its storage affect the choice of aggregators.
-            The default is the working directory.
+        target: the folder of the files. The bandwidth and the latency of the storage of this folder affect the choice
+            of aggregators. The default is the working directory.
         machine: a file that describes the nodes. `outcrop agg machine` writes such a file. By default, Outcrop uses the
             tiers that `outcrop tiers` finds, and the figures of earlier measurements.
         reads_only: if true, ranks may declare the same bytes, and the plan cannot write.
         own_run_bytes: if the contiguous ranges of bytes of each rank have at least this mean length, each rank performs
-            its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node, and `count`, `tier`,
-            `persistence` and `hosts` are not given. Otherwise the default is 0.
+            its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node and none of `count`, `tier`,
+            `persistence` and `hosts` is given. Otherwise the default is 0.
         topology: a file with lines `rank: group switch port`.
         hints: an mpi4py `Info` or a mapping. Names of hints are ROMIO's names, or begin with `outcrop_agg_`.
         count: the number of aggregators. The default is the number with the shortest predicted time.
@@ -222,15 +223,15 @@ def declare(
         buffers: the number of buffers of each aggregator, 2 to 8.
         hosts: the hosts that may have aggregators, as in ROMIO's cb_config_list.
         transport: how bytes move between nodes: "messages" (two-sided), or "rma" (one-sided). If "rma" does not work,
-            messages are used. `explain` names the transport in use.
-        seconds_most: the maximum time that a rank waits for other ranks. After this time, the rank raises
+            Outcrop uses messages. `explain` names the transport in use.
+        seconds_most: the maximum time that a rank waits for other ranks. After `seconds_most`, the rank raises
             CommunicationError. The default is no limit.
 
-    If you do not pass a setting as an argument, its value comes from `hints`. If `hints` does not have the setting
+    The value of a setting that you do not pass as an argument comes from `hints`. If the setting is not in `hints`
     either, its value comes from the variable OUTCROP_AGG_* in the environment of rank 0.
 
-    Raises InputError on all ranks for invalid arguments. Also raises InputError on all ranks if two ranks declare the
-    same byte. Then the message names the byte and both ranks.
+    If the arguments are invalid, all ranks raise InputError. If two ranks declare the same byte, all ranks also raise
+    InputError. The message about such a byte names the byte and both ranks.
     """
     arguments = {
         "count": count, "tier": tier, "persistence": persistence, "buffer": buffer, "buffers": buffers, "hosts": hosts,
@@ -256,8 +257,8 @@ def declare(
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
-    """Return the names and the extents of the variables, and an empty text. If the extents are invalid, return empty
-    lists and a text with the reason.
+    """Return three values: the names of the variables, their extents, and an empty text. If the extents are invalid,
+    the values are two empty lists and a text with the reason.
     """
     if isinstance(extents, Extent) or not isinstance(extents, Mapping | Sequence):
         return [], [], "extents must be a list, with an extent or a list of extents for each variable"
@@ -294,21 +295,22 @@ def read_settings(
     hints: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Return the settings. The value of a setting comes from the first source that has it: the arguments, the hints, or
-    the environment. Arguments that are None or 0 count as missing. Raises InputError for invalid values.
+    """Return the settings. The value of a setting comes from the first of these sources that has the setting: the
+    arguments, the hints, the environment. An argument that is None or 0 counts as missing. Raises InputError for
+    invalid values.
     """
     given = {name: str(value) for name, value in (arguments or {}).items() if value}
     return _aggregate.settings(given, dict(hints or {}), environment_texts(environment))
 
 
 def environment_texts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return all variables whose names begin with OUTCROP_AGG_, even variables that are not settings."""
+    """Return all environment variables whose names begin with OUTCROP_AGG_, even if they are not settings."""
     return {name: value for name, value in environment.items() if name.startswith("OUTCROP_AGG_")}
 
 
 def texts(arguments: Mapping[str, object]) -> dict[str, str]:
-    """Return the arguments that are not None, as texts for the core. Raises InputError if an argument is neither a
-    number nor a text.
+    """Return the arguments that are not None in the form of texts for the core. Raises InputError if an argument is
+    neither a number nor a text.
     """
     given = {}
     for name, value in arguments.items():

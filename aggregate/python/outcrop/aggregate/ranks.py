@@ -1,12 +1,12 @@
-"""The ranks that aggregate together: all ranks of an mpi4py communicator, or only this process.
+"""The ranks that perform aggregation together: all ranks of an mpi4py communicator, or only this process.
 
     mpi4py communicator ──► running MPI, its headers ──► mpi_transport.cpp, compiled and cached by content
                                                                  │ by one process of each node
                                                                  ▼
                                  address of the table of functions of transport.h, for the core
 
-The core is compiled without MPI, because many implementations of MPI exist. Only the transport depends on MPI. Like a
-kernel, the transport is compiled when it is first used (`outcrop.language.compile`).
+The core is compiled without MPI, because there are many implementations of MPI. Only the transport depends on MPI. The
+transport is compiled when it is first used, as kernels are (`outcrop.language.compile`).
 """
 
 from __future__ import annotations
@@ -60,18 +60,20 @@ class _Table(ctypes.Structure):
 
 
 class Ranks:
-    """The ranks of an mpi4py intracommunicator, or only this process. The object owns a duplicate of the communicator.
+    """All ranks of an mpi4py intracommunicator, or only this process. A `Ranks` object owns a duplicate of the
+    communicator.
 
-    All ranks must create the object together, and must close it together. `node` is the lowest rank on this rank's
-    node. `host` is the name of the node. `library` is the name of the MPI library that transports the bytes.
+    All ranks must create their `Ranks` objects together, and must close them together. `node` is the lowest rank on
+    this rank's node. `host` is the name of the node. `library` is the name of the MPI library that transports the
+    bytes.
     """
 
     def __init__(self, communicator: Any) -> None:
-        """`communicator` is an mpi4py intracommunicator. With None, this process is the only rank. Outcrop compiles the
-        transport when it first uses an MPI library. This takes some seconds.
+        """`communicator` is an mpi4py intracommunicator. If `communicator` is None, this process is the only rank.
+        When Outcrop first uses an MPI library, it compiles the transport for this library. This takes some seconds.
 
-        Raises InputError on all ranks if mpi4py, a C++ compiler or the headers of the running MPI are missing, or if
-        `communicator` is not an intracommunicator.
+        Raises InputError on all ranks in two cases: mpi4py, a C++ compiler or the headers of the running MPI are
+        missing, or `communicator` is not an intracommunicator.
         """
         self._users = communicator
         self._table: ctypes._Pointer[_Table] | None = None
@@ -93,8 +95,8 @@ class Ranks:
 
     @property
     def address(self) -> int:
-        """The address of the table of functions (struct outcrop_transport), or 0 if this process is the only rank. The
-        address is valid until `close`.
+        """The address of the table of functions (struct outcrop_transport). The address is 0 if this process is the
+        only rank. The address is valid until `close`.
         """
         return 0 if self._users is None else ctypes.addressof(self._open_table())
 
@@ -103,8 +105,8 @@ class Ranks:
         return self._table.contents
 
     def gather(self, value: Value) -> list[Value]:
-        """Return the values of all ranks, in the order of ranks. All ranks must call this function. Raises
-        CommunicationError if MPI fails, or if a rank does not call the function in time (setting `seconds_most`).
+        """Return the values of all ranks, sorted by rank. All ranks must call this function. Raises CommunicationError
+        if MPI fails, or if a rank does not call `gather` within the time limit (setting `seconds_most`).
         """
         if self._users is None:
             return [value]
@@ -123,11 +125,11 @@ class Ranks:
             raise CommunicationError(table.error(table.self).decode(errors="replace"))
 
     def use_rma(self) -> str:
-        """Test one-sided communication. If this test succeeds, all later messages, except short messages, use one-sided
-        communication. All ranks must call this function before other communication.
+        """Test one-sided communication. If one-sided communication works, all later messages use it, except for short
+        messages. All ranks must call `use_rma` before other communication.
 
-        If the test succeeds, returns "" on all ranks. If it fails, returns the reason on all ranks. If a call of MPI
-        never returns, the program prints a line and ends. Raises CommunicationError.
+        Returns "" on all ranks if one-sided communication works. Otherwise returns the reason on all ranks. If a call
+        of MPI never returns, the program prints a line and ends. Raises CommunicationError.
         """
         if self._users is None:
             return "there is only one process"
@@ -140,7 +142,7 @@ class Ranks:
         return text if outcome else ""
 
     def ping_pong(self, leaders: Sequence[int]) -> Floats:
-        """Return the result of measure_ping_pong() for these ranks. All ranks must call this function."""
+        """Return the result of measure_ping_pong() for the ranks `leaders`. All ranks must call this function."""
         return np.zeros((1, 1)) if self._users is None else measure_ping_pong(self._users, leaders)
 
     def close(self) -> None:
@@ -152,8 +154,8 @@ class Ranks:
 
 @lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """Return the path of the compiled transport for this MPI library. Compiles the transport if it is not in the cache.
-    Raises InputError if no C++ compiler or no headers of this library are found.
+    """Return the path of the compiled transport for the MPI library `library`. The function compiles the transport if
+    the cache does not contain it. Raises InputError if a C++ compiler or the headers of this MPI library are missing.
     """
     compiler = find_compiler("C++")
     headers = find_headers(library, compiler)
@@ -164,8 +166,8 @@ def compile_transport(library: MpiLibrary) -> Path:
     content = [*compiler_identity(compiler), *flags, str(library.path), library.text, *texts]
 
     def build(beside: Path) -> None:
-        # The command names the library by its path, so that the compiler links with the library that is already loaded.
-        # A name such as -lmpi could refer to another library.
+        # The command gives the path of the library. Therefore the compiler links with the library that is already
+        # loaded. An option such as -lmpi could refer to another library.
         sources = [str(file) for file in files if file.suffix == ".cpp"]
         command = [*compiler, *flags, *sources, str(library.path), "-o", str(beside)]
         run_compiler(command, f"the transport over {library.version}")
@@ -174,13 +176,14 @@ def compile_transport(library: MpiLibrary) -> Path:
 
 
 def source_folder() -> Path:
-    """Return the folder of the transport's sources. This folder is in the folder of the compiled extension."""
+    """Return the folder with the source files of the transport. The folder is inside the folder of the compiled
+    extension."""
     return Path(_aggregate.__file__).parent / "native"
 
 
 def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
-    """Compile the transport on the first rank of each node, and load it on every rank. If one rank has an error, all
-    ranks raise this error.
+    """Compile the transport on the first rank of each node, and load it on every rank. If an error occurs on one rank,
+    all ranks raise this error.
     """
     node = communicator.Split_type(mpi.COMM_TYPE_SHARED)
     try:
@@ -201,7 +204,8 @@ def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
 
 
 def _compiled(mpi: Any) -> tuple[str, str]:
-    """Return the path of the compiled transport, and "". After an error, return "", and the text of the error."""
+    """Return two texts: the path of the compiled transport, and "". After an error, the texts are "" and the message of
+    the error."""
     try:
         return str(compile_transport(loaded_library(mpi))), ""
     except (InputError, OSError) as error:

@@ -1,10 +1,12 @@
-"""Simulate aggregation on a described machine: placements and their predicted times, for any number of ranks.
+"""Simulate aggregation on a described machine. The results are placements and their predicted times, for any number of
+ranks.
 
     topology ──► distances ─┐                       ┌─► chosen: aggregators, their number and tier
     tiers, network, target ─┼─► machine ─► core ────┼─► round robin: the same number, on one node after the other
     workload ──► tallies ───┘                       └─► as ROMIO: one aggregator on each node, one buffer
 
-The same model predicts the times of all placements. So if two predicted times differ, the cause is only the placement.
+The same model predicts the times of all placements. Therefore two predicted times differ only because the placements
+differ.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ ROMIO_BUFFER_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Scenario:
-    """The simulated machine and options. If `aggregators` is None, the fastest number of aggregators is chosen."""
+    """The simulated machine and options. If `aggregators` is None, the simulation chooses the number of aggregators
+    with the shortest time."""
 
     topology: Topology
     ranks_per_node: int
@@ -111,7 +114,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The placements of one pattern. The first of `rows` is the chosen placement."""
+    """The placements of one pattern. `rows[0]` is the chosen placement."""
 
     pattern: Pattern
     rows: tuple[Row, ...]
@@ -129,8 +132,8 @@ class Simulated:
 
 
 def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: str = "--aggregators") -> None:
-    """Raise InputError if there are more ranks than can be simulated, or if there are too many aggregators for the
-    ranks or the nodes. `name` is the option or setting with the number of aggregators.
+    """Raise InputError if there are more ranks than Outcrop can simulate. Also raise it if there are too many
+    aggregators for the ranks or the nodes. `name` is the option or setting with the number of aggregators.
     """
     ranks = nodes * ranks_per_node
     if ranks > MAX_RANKS:
@@ -142,7 +145,7 @@ def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: 
 
 
 def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simulated]:
-    """Yield the placements of each pattern. Raises InputError if no tier has room for the buffers."""
+    """Yield the placements of each pattern. Raises InputError if no tier has enough room for the buffers."""
     machine = scenario.machine()
     for pattern in patterns:
         rows = tuple(_rows(scenario, machine, pattern))
@@ -153,7 +156,8 @@ def simulate(scenario: Scenario, patterns: Sequence[Pattern]) -> Iterator[Simula
 
 
 def round_robin(node_of_rank: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
-    """Return `count` ranks: the first rank of each node, then the second rank of each node, and so on."""
+    """Return `count` ranks in this order: first the first rank of each node, then the second rank of each node, and so
+    on."""
     order = np.argsort(node_of_rank, kind="stable")
     sorted_nodes = node_of_rank[order]
     place = np.empty(len(order), np.int64)
@@ -178,7 +182,7 @@ def _rows(scenario: Scenario, machine: Machine, pattern: Pattern) -> Iterator[Ro
 
 
 def _cards(scenario: Scenario) -> int:
-    """Return how many aggregators can have their own network card and their own rank."""
+    """Return the number of aggregators for which each aggregator has its own network card and its own rank."""
     return min(scenario.ranks, scenario.topology.nodes * scenario.network.cards_on_node)
 
 
@@ -207,9 +211,9 @@ def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
 
 
 def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
-    """Yield a row for staging. The stage is on the fastest tier that keeps its files at least until the job ends. The
-    predicted time does not include the copy to the target. Yields nothing if there is no such tier, or if the nodes do
-    not share the target.
+    """Yield a row for staging. The stage is on the fastest tier that keeps its files at least until the end of the job.
+    The predicted time does not include the copy from the stage to the target. Yields nothing if no tier is suitable, or
+    if the nodes do not share the target.
     """
     lasting = [one.tier for one in scenario.tiers.tiers if one.tier.persistence >= Persistence.JOB]
     if not lasting or not scenario.target.is_shared:
@@ -233,7 +237,7 @@ def _row(name: str, placement: Placement, machine: Machine, pattern: Pattern) ->
 
 
 def head(scenario: Scenario) -> Iterator[str]:
-    """Yield lines that describe the simulated machine, with all figures."""
+    """Yield lines that describe the simulated machine with all its figures."""
     nodes, network = scenario.topology.nodes, scenario.network
     yield f"{scenario.topology.text}; {nodes} x {scenario.ranks_per_node} = {scenario.ranks} ranks"
     cards = counted(network.cards_on_node, "card")
@@ -250,7 +254,7 @@ def head(scenario: Scenario) -> Iterator[str]:
 
 
 def table(simulated: Simulated) -> Iterator[str]:
-    """Yield a table with a row for each placement, then the reasons for the chosen placement."""
+    """Yield a table with a row for each placement. After the table, yield the reasons for the chosen placement."""
     yield ""
     yield f"{simulated.pattern.text}: {format_bytes(simulated.pattern.file_bytes)}"
     rows = [HEADS, *(_cells(row) for row in simulated.rows)]

@@ -1,17 +1,18 @@
-"""Collect data about the node of each rank. The module `distances` uses these data to find the distances between nodes.
+"""Collect data about the node of each rank. The module `distances` finds the distances between nodes from these data.
 
     every rank: facts_here() ──► gathered from all ranks ──► surroundings_of(...) ──► distances.find_distances
 
-PMIx: when a process starts, the launcher passes the coordinates of the node to it. So no call below waits for the PMIx
-server. Outcrop uses only a PMIx library that MPI has loaded and initialised. The structures below have the layouts of
-pmix_common.h, versions 3 to 5.
+PMIx: when a process starts, the launcher passes the coordinates of the node to the process. Therefore no call below
+waits for the PMIx server. Outcrop uses a PMIx library only if MPI has loaded and initialised it. The structures below
+have the same layouts as in pmix_common.h, versions 3 to 5.
 
     MPI ──loads──► libpmix ◄──at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
                       ▲
                       └── ask_pmix(): PMIx_Get of values that this process already has
 
 Ping-pong: the first ranks of all nodes measure the time of a small message. The measurement has several rounds. In each
-round, several pairs of nodes measure at the same time. Each pair of nodes measures in exactly one round:
+round of the measurement, several pairs of nodes measure at the same time. Each pair of nodes measures in exactly one
+round:
 
     round 0    0 ◄─► 3    1 ◄─► 2
     round 1    0 ◄─► 1    2 ◄─► 3
@@ -82,7 +83,8 @@ class _Geometry(ctypes.Structure):
 
 
 def ask_pmix(library: Path | None = None) -> PmixAnswer:
-    """Return the answer of the PMIx library at the path `library`. The default is the library that MPI has loaded."""
+    """Return the answer of the PMIx library at the path `library`. If no path is given, the function uses the library
+    that MPI has loaded."""
     path = library or loaded_pmix()
     if path is None:
         return NO_PMIX
@@ -92,8 +94,8 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
     except (OSError, AttributeError) as error:
         return PmixAnswer(refusal=f"{path} cannot be used: {error}")
     own = _Process()
-    # PMIx counts the calls of PMIx_Init, and ends only after the same number of calls of PMIx_Finalize. So MPI can
-    # still use PMIx after the call of PMIx_Finalize below.
+    # PMIx counts the calls of PMIx_Init. PMIx ends only after the same number of calls of PMIx_Finalize. Therefore MPI
+    # can still use PMIx after the call of PMIx_Finalize below.
     if not is_ready or pmix.PMIx_Init(ctypes.byref(own), None, ctypes.c_size_t(0)) != 0:
         return PmixAnswer(refusal="MPI does not use PMIx")
     try:
@@ -105,7 +107,7 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
 
 
 def loaded_pmix(maps: Path = MAPS) -> Path | None:
-    """Return the path of the PMIx library that this process has loaded, or None."""
+    """Return the path of the PMIx library that this process has loaded. Return None if it has loaded none."""
     try:
         lines = maps.read_text().splitlines()
     except OSError:
@@ -115,8 +117,8 @@ def loaded_pmix(maps: Path = MAPS) -> Path | None:
 
 
 def _get(pmix: ctypes.CDLL, own: _Process, key: bytes) -> _Value | None:
-    """Return the value of a key, or None if this process does not already have the value. PMIx allocates a little
-    memory for the value. This memory is not freed.
+    """Return the value of a key. Return None if this process does not have the value yet. PMIx allocates a small amount
+    of memory for the value. This memory is not freed.
     """
     only_local = _Info(OPTIONAL, 0, _Value(1))
     only_local.value.data[0] = 1
@@ -132,14 +134,15 @@ def _host(value: _Value | None) -> str:
 
 
 def _coordinates(value: _Value | None) -> tuple[int, ...]:
-    """Return the coordinates of the first logical view, or of the first view if no view is logical."""
+    """Return the coordinates of the first logical view. If no view is logical, return the coordinates of the first
+    view."""
     found = list(_views(value))
     logical = [numbers for view, numbers in found if view == LOGICAL_VIEW]
     return (logical or [numbers for _, numbers in found] or [()])[0]
 
 
 def _views(value: _Value | None) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the kind and the coordinates of each view of each device. Values of unknown types are skipped."""
+    """Yield the kind and the coordinates for each view of each device. Values of unknown types are skipped."""
     if value is None or value.type != DATA_ARRAY or not value.data[0]:
         return
     array = _Array.from_address(value.data[0])
@@ -165,8 +168,8 @@ def facts_here(environment: Mapping[str, str] = os.environ, root: Path = Path("/
 def surroundings_of(
     facts: Sequence[Facts], node_of_rank: Sequence[int], ping_pong: Callable[[], Floats] | None = None
 ) -> Surroundings:
-    """Return the surroundings of ranks. `facts` has the data of all ranks, in the order of ranks. For each node, the
-    data of its first rank are used.
+    """Return the surroundings of ranks. `facts` has the data of all ranks, in the order of ranks. The data of a node
+    are the data of its first rank.
     """
     first: dict[int, Facts] = {}
     for node, one in zip(node_of_rank, facts, strict=True):
@@ -193,9 +196,10 @@ def _cray_name(root: Path) -> str:
 
 
 def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
-    """Return a table with a row and a column for each node. A value is the time, in seconds, of a message between the
-    node of the row and the node of the column. `leaders` are the first ranks of the nodes, ascending. All ranks of the
-    mpi4py communicator must call this function. Messages use a duplicate of the communicator.
+    """Return a table with a row and a column for each node. A value in the table is the time, in seconds, of a message
+    between the node of the row and the node of the column. `leaders` are the first ranks of the nodes, ascending. All
+    ranks of the mpi4py communicator must call this function. The messages of the measurement use a duplicate of the
+    communicator.
     """
     over = communicator.Dup()
     try:
@@ -216,10 +220,11 @@ def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
 
 
 def partners(own: int, nodes: int) -> Iterator[int | None]:
-    """Yield, for each round, the partner of the node `own`, or None if this node has no partner in the round. Two nodes
-    are partners if the sum of their numbers is the number of the round, modulo the number of rounds. By this rule, one
-    node in each round would be its own partner. If the number of nodes is even, the partner of this one node is the
-    last node, for which the rule does not apply. If the number of nodes is odd, this one node has no partner.
+    """Yield the partner of the node `own` in each round, or None if this node has no partner in the round. The basic
+    rule is: two nodes are partners if the sum of their numbers is the number of the round, modulo the number of rounds.
+    With this rule alone, one node in each round would be its own partner. If the number of nodes is even, the rule does
+    not apply to the last node. The last node is the partner of the node that would be its own partner. If the number of
+    nodes is odd, the node that would be its own partner has no partner.
     """
     rounds = nodes - 1 + nodes % 2
     for number in range(rounds):

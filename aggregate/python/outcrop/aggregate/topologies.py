@@ -5,9 +5,9 @@
     fat-tree         18 nodes on a leaf, 18 leaves in a pod; or other sizes: fat-tree:8x16
     FILE             a line for each rank, `rank: group switch port`; distances as in a dragonfly
 
-Nodes reach the target through gateways. The gateways are every 128th node of a torus, the first switch of each group of
-a dragonfly, or the top of a fat tree. A file does not describe gateways. So if the topology comes from a file, all
-nodes have the same distance to the target: the longest distance from the first node to another node.
+Nodes reach the target through gateways. The gateways are every 128th node of a torus, the first switch of each group in
+a dragonfly, or the top of a fat tree. A file does not describe gateways. If the topology comes from a file, all nodes
+therefore have the same distance to the target: the longest distance from the first node to another node.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _SIZES = re.compile(r"\d{1,9}(x\d{1,9}){0,7}")
 
 @dataclass(frozen=True)
 class Topology:
-    """A topology, with its description in `text`. If `node_of_rank` is None, ranks fill one node after the other."""
+    """A topology of nodes. `text` is a description of the topology. If `node_of_rank` is None, the ranks fill one node
+    after the other."""
 
     text: str
     distances: Distances
@@ -52,9 +53,9 @@ class Topology:
 
 @dataclass(frozen=True)
 class TorusDistances:
-    """Distances in a torus. The nodes form a ring along each axis. The distance along an axis is the length of the
-    shorter way around the ring. The distance between two nodes is the sum of their distances along all axes. Node
-    numbers increase fastest along the last axis.
+    """Distances in a torus. Along each axis, the nodes form a ring. The distance along an axis is the number of links
+    on the shorter way around the ring. The distance between two nodes is the sum of their distances along all axes.
+    The numbers of the nodes increase fastest along the last axis.
     """
 
     shape: tuple[int, ...]
@@ -68,7 +69,8 @@ class TorusDistances:
 
 
 def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:
-    """Return the topology with this name, or read it from the file with this name. Raises InputError."""
+    """Return the topology with the name `name`, or read the topology from the file with this name. Raises
+    InputError."""
     if not 0 < nodes <= MAX_NODES or ranks_per_node < 1:
         each = f"{nodes} nodes with {ranks_per_node} ranks each"
         raise InputError(f"{each}: there must be 1 to {MAX_NODES} nodes, and at least 1 rank on each node")
@@ -81,7 +83,7 @@ def make_topology(name: str, nodes: int, ranks_per_node: int) -> Topology:
 
 
 def torus(nodes: int, shape: tuple[int, ...] = ()) -> Topology:
-    """Return a torus with this shape, or a nearly cubic torus if no shape is given. Raises InputError."""
+    """Return a torus with the shape `shape`. If no shape is given, return a nearly cubic torus. Raises InputError."""
     shape = shape or near_equal(nodes, 3)
     if math.prod(shape) != nodes:
         raise InputError(f"torus:{_by(shape)} has {math.prod(shape)} nodes, but --nodes is {nodes}")
@@ -93,7 +95,8 @@ def torus(nodes: int, shape: tuple[int, ...] = ()) -> Topology:
 
 
 def dragonfly(nodes: int, sizes: tuple[int, ...] = ()) -> Topology:
-    """Return a dragonfly with `sizes` (nodes on a switch, switches in a group). Raises InputError."""
+    """Return a dragonfly network. `sizes` has the numbers of nodes on a switch and of switches in a group. Raises
+    InputError."""
     on_switch, in_group = _two(sizes or (4, 96), "dragonfly", "nodes of a switch and switches of a group")
     paths, groups = _filled(nodes, on_switch, in_group)
     is_gateway = paths[:, 1] == 0
@@ -102,7 +105,8 @@ def dragonfly(nodes: int, sizes: tuple[int, ...] = ()) -> Topology:
 
 
 def fat_tree(nodes: int, sizes: tuple[int, ...] = ()) -> Topology:
-    """Return a fat tree with `sizes` (nodes on a leaf switch, leaves in a pod). Raises InputError."""
+    """Return a fat tree. `sizes` has the numbers of nodes on a leaf switch and of leaves in a pod. Raises
+    InputError."""
     on_leaf, in_pod = _two(sizes or (18, 18), "fat-tree", "nodes of a leaf and leaves of a pod")
     paths, pods = _filled(nodes, on_leaf, in_pod)
     text = f"fat tree of {pods} pods, {in_pod} leaves each, {on_leaf} nodes a leaf"
@@ -117,8 +121,8 @@ TOPOLOGIES: dict[str, Callable[[int, tuple[int, ...]], Topology]] = {
 
 
 def topology_file(path: Path) -> Topology:
-    """Return the topology in a file with lines `rank: group switch port`. Ranks at the same port share a node. Raises
-    InputError.
+    """Return the topology in a file with lines `rank: group switch port`. Ranks at the same port are on the same node.
+    Raises InputError.
     """
     try:
         with open_regular(path) as file:
@@ -134,7 +138,7 @@ def topology_file(path: Path) -> Topology:
 
 
 def parse_topology(text: str, name: str) -> Topology:
-    """Return the topology from the text of a file. `name` is the name of the file in error messages."""
+    """Return the topology that the text of a file describes. `name` is the name of the file in error messages."""
     nodes: dict[tuple[str, ...], int] = {}
     node_of_rank = [nodes.setdefault(tuple(place), len(nodes)) for place in _aggregate.rank_places(text, name)]
     distances = PathDistances.of(list(nodes), DRAGONFLY)
@@ -152,7 +156,7 @@ def _check(topology: Topology, nodes: int, ranks_per_node: int) -> Topology:
 
 
 def _filled(nodes: int, on_switch: int, in_group: int) -> tuple[NDArray[np.int64], int]:
-    """Return the path (group, switch, port) of each node, and the number of groups. Nodes fill one switch after the
+    """Return the path (group, switch, port) of each node, and the number of groups. The nodes fill one switch after the
     other.
     """
     switches, ports = np.divmod(np.arange(nodes), on_switch)
@@ -171,10 +175,12 @@ def _by(sizes: tuple[int, ...]) -> str:
 
 
 def near_equal(count: int, axes: int) -> tuple[int, ...]:
-    """Return `axes` factors of `count`, ascending and nearly equal. Their product is `count`.
+    """Return `axes` factors of `count`, in ascending order. The factors are as equal as possible. Their product is
+    `count`.
 
-    The factors are found one by one. After each factor, `count` is divided by this factor. If n factors are still
-    missing, the next factor is the largest divisor of the remaining `count` that is not larger than its n-th root.
+    The function finds one factor after the other. After each factor, the function divides `count` by this factor. If n
+    factors are still missing, the next factor is the largest divisor of `count` that is at most the n-th root of
+    `count`.
     """
     assert count > 0 and axes > 0
     factors: list[int] = []

@@ -1,16 +1,17 @@
-"""The output of known programs in one shared file, for any number of ranks.
+"""The files that known programs write together, for any number of ranks.
 
     s3d        S3D-IO: 16 components of float64, one after the other, on a grid divided along x, y and z
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-For a given place in the file, a pattern computes how many bytes each rank has before this place. To get the bytes of a
-rank between two places, the caller subtracts the numbers for these places. So a pattern needs no list of all parts of
-the file.
+For a place in the file, a pattern computes how many bytes each rank has before this place. The number of bytes of a
+rank between two places is the difference of the numbers for the two places. Therefore a pattern needs no list of all
+parts of the file.
 
 `outcrop agg bench` writes and reads the variables of these programs. The variables of s3d are mass (11 components),
-velocity (3), pressure and temperature. hacc-aos has only one variable, which contains all particles. Every variable is
-an array in C order. Each rank has a box of each array. In memory, the boxes of a rank are adjacent.
+velocity (3), pressure and temperature. hacc-aos has only one variable, which contains all particles. In the file, every
+variable is an array in C order. Each rank has a box of the cells of each array. In memory, the boxes of a rank follow
+each other without gaps.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ stripes or blocks.
 
 
 class Pattern(Protocol):
-    """The places of the bytes of all ranks in a file without holes."""
+    """Describes where the bytes of all ranks are in a file without holes."""
 
     @property
     def text(self) -> str:
@@ -58,7 +59,7 @@ class Pattern(Protocol):
     def file_bytes(self) -> int: ...
 
     def bytes_before(self, place: int) -> Counts:
-        """Return the number of bytes of each rank among the first `place` bytes of the file."""
+        """Return the number of bytes that each rank has in the first `place` bytes of the file."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class S3d:
 
     @cached_property
     def _places(self) -> tuple[NDArray[np.intp], ...]:
-        """The positions of all ranks along each axis."""
+        """The positions of all ranks in the box of ranks, along each axis."""
         return tuple(np.unravel_index(np.arange(self.ranks), self.ranks_along))
 
     def bytes_before(self, place: int) -> Counts:
@@ -112,8 +113,8 @@ class S3d:
 
 @dataclass(frozen=True)
 class Hacc:
-    """A file of particles. Each rank has `particles` particles. Each part of the file first has the bytes of rank 0,
-    then the bytes of rank 1, and so on. An array of structures has one part, with 38 bytes for each particle. A
+    """A file of particles. Each rank has `particles` particles. Each part of the file contains first the bytes of rank
+    0, then the bytes of rank 1, and so on. An array of structures has one part with 38 bytes for each particle. A
     structure of arrays has one part for each variable.
     """
 
@@ -140,8 +141,8 @@ class Hacc:
 
 
 def make_patterns(name: str, ranks: int, bytes_of_rank: int | None = None) -> list[Pattern]:
-    """Return the patterns of a workload, with about `bytes_of_rank` bytes for each rank. Raises InputError for an
-    unknown name.
+    """Return the patterns of the workload `name`, with about `bytes_of_rank` bytes for each rank. Raises InputError for
+    an unknown name.
     """
     if name not in WORKLOADS:
         raise InputError(f"--workload {name} is unknown; there are {', '.join(WORKLOADS)}")
@@ -149,7 +150,7 @@ def make_patterns(name: str, ranks: int, bytes_of_rank: int | None = None) -> li
 
 
 def s3d(ranks: int, bytes_of_rank: int | None = None) -> S3d:
-    """Return the pattern of S3D-IO with a cube of cells on each rank. The ranks form a nearly cubic box."""
+    """Return the pattern of S3D-IO. Each rank has a cube of cells. The ranks form a box that is nearly a cube."""
     cells = S3D_CELLS if bytes_of_rank is None else round((bytes_of_rank / 8 / S3D_COMPONENTS) ** (1 / 3))
     along = near_equal(ranks, 3)
     return S3d((along[0], along[1], along[2]), (max(1, cells),) * 3)
@@ -176,7 +177,8 @@ of each rank (None for the default).
 
 
 def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
-    """Divide the file into at most `domains` equal domains. Return the tallies, and the number of domains."""
+    """Divide the file into at most `domains` equal domains. Return the tallies of the ranks, and the number of
+    domains."""
     size = -(-pattern.file_bytes // domains)
     if size > ALIGNMENT_BYTES:
         size = -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
@@ -192,8 +194,9 @@ def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
 
 
 def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
-    """Return two values for each rank along one axis. The first value is the number of the rank's cells before `place`.
-    The second value says whether `place` is inside the rank's cells. Each rank has `length` cells along the axis.
+    """Return two values for each rank, for one axis. The first value is the number of the rank's cells before `place`
+    along the axis. The second value says whether `place` is within the rank's cells. Each rank has `length` cells along
+    the axis.
     """
     begin = block * length
     counts: Counts = np.clip(place - begin, 0, length)
@@ -227,7 +230,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The variables that a rank writes. Together, `ranks` ranks fill a file of `file_bytes` bytes without holes."""
+    """The variables that a rank writes. All `ranks` ranks together fill a file of `file_bytes` bytes without holes."""
 
     name: str
     text: str
@@ -240,13 +243,13 @@ class Kernel:
         return sum(one.nbytes for one in self.variables)
 
     def arrays(self, memory: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-        """Divide a rank's memory among its variables, and return the part of each variable."""
+        """Divide the memory of a rank among the variables. Return the part of each variable."""
         ends = np.cumsum([one.nbytes for one in self.variables])
         return [memory[end - one.nbytes : end] for one, end in zip(self.variables, ends, strict=True)]
 
 
 def make_kernel(name: str, ranks: int, rank: int, bytes_of_rank: int) -> Kernel:
-    """Return the kernel of a rank. Raises InputError if the size is too large for MPI-IO."""
+    """Return the kernel of a rank. Raises InputError if the size of a rank's data is too large for MPI-IO."""
     if bytes_of_rank > MAX_RANK_BYTES:
         raise InputError(f"--size {bytes_of_rank}: the maximum is 1GiB for each rank, because MPI-IO counts in 32 bits")
     return KERNELS[name](ranks, rank, bytes_of_rank)
@@ -286,8 +289,8 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
 
 
 class Contents:
-    """The random bytes of a rank's variables. The bytes depend on a number, which is called the stamp. Each write has
-    its own stamp. So a comparison after a read detects bytes of earlier writes.
+    """The random bytes of the variables of a rank. The bytes depend on a number that is called the stamp. Each write
+    has its own stamp. Therefore a comparison after a read detects bytes of earlier writes.
     """
 
     def __init__(self, kernel: Kernel, rank: int) -> None:
@@ -297,18 +300,19 @@ class Contents:
         self._stamped, self._found = self._source.copy(), self._source.copy()
 
     def stamped(self, stamp: int) -> NDArray[np.uint8]:
-        """Return the bytes to write with this stamp."""
+        """Return the bytes to write for the stamp `stamp`."""
         np.bitwise_xor(self._source, np.uint64(_mixed(stamp)), out=self._stamped)
         return self._bytes(self._stamped)
 
     def emptied(self) -> NDArray[np.uint8]:
-        """Return memory for a read. Before the read, each byte differs from the byte that the read must store there."""
+        """Return memory for a read. Before a read, each byte of the memory differs from the byte that the read must
+        store there."""
         np.bitwise_not(self._stamped, out=self._found)
         return self._bytes(self._found)
 
     @property
     def is_right(self) -> bool:
-        """True if the bytes read equal the bytes of the last call of stamped()."""
+        """True if the bytes that were read are equal to the bytes of the last call of stamped()."""
         return bool(np.array_equal(self._bytes(self._found), self._bytes(self._stamped)))
 
     def _bytes(self, words: NDArray[np.uint64]) -> NDArray[np.uint8]:
@@ -316,7 +320,6 @@ class Contents:
 
 
 def _mixed(stamp: int) -> int:
-    """Return 64 bits for a stamp. At each place, the byte differs from the bytes for the previous stamp and for the
-    next stamp.
+    """Return 64 bits for a stamp. At each place, the byte differs from the bytes for the previous and the next stamp.
     """
     return (stamp + 1) * 0x9E3779B97F4A7C15 % 2**64

@@ -1,7 +1,7 @@
-// These tests check one-sided messages. A transport with these messages must keep the contract of all transports, with
-// slots of the default size and with small slots. The library must find broken windows before it uses them. mpirun
-// starts this program. The argument `hang` simulates calls of MPI that never return. The argument `never` simulates
-// transfers that never end.
+// These tests check one-sided messages. A transport with one-sided messages must keep the contract of all transports,
+// with slots of the default size and with small slots. The library must detect broken windows before it uses them.
+// mpirun starts this program. With the argument `hang`, the program simulates calls of MPI that never return. With the
+// argument `never`, the program simulates transfers that never end.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -51,15 +51,15 @@ void run(const ContractCase &one, outcrop_transport &transport, const std::strin
   transport.free(transport.self);
 }
 
-/// Runs all cases of the contract in which the transport does not fail. The other cases are left out: after a failure,
-/// MPI_Finalize frees the windows, and MPICH over UCX then aborts the program.
+/// Runs all cases of the contract in which the transport does not fail. The other cases are left out, because
+/// MPI_Finalize frees the windows. After a failure, MPICH over UCX aborts the program at this point.
 void keeps_the_contract(std::size_t slot_bytes) {
   for (const ContractCase &one : contract_cases())
     if (!one.fails) run(one, *open_one_sided(slot_bytes), "slots of " + std::to_string(slot_bytes) + " bytes");
 }
 
-/// Opens a transport while windows are broken. Checks the text of the error. The transport must still work without
-/// windows.
+/// Opens a transport whose windows are broken. Checks the text of the error. After the error, the transport must still
+/// work without windows.
 void refuses(Broken how, const std::string &words) {
   outcrop_transport *const transport = open();
   char text[512] = "";
@@ -72,8 +72,8 @@ void refuses(Broken how, const std::string &words) {
   run(contract_cases().front(), *transport, "after " + words);
 }
 
-/// This test checks that a rank can receive the last message first. This is possible only if a message uses no slots
-/// before its receiver asks for it.
+/// This test checks that a rank can receive the last message first. Receiving the last message first is possible only
+/// if a message uses no slots before its receiver asks for the message.
 void slots_are_not_waited_for_in_a_circle() {
   constexpr int count = 40;
   constexpr std::size_t bytes = 100'000;  // this message needs five of the eight slots

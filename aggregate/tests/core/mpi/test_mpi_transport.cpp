@@ -1,6 +1,6 @@
 // These tests check messages between ranks over MPI. The transport must keep the contract of all transports, with
-// chunks of the default size and with small chunks. It must refuse invalid communicators. mpirun starts this program.
-// The first error ends all ranks.
+// chunks of the default size and with small chunks. The transport must refuse invalid communicators. mpirun starts this
+// program. The first error ends all ranks.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -88,12 +88,12 @@ void leaves_the_error_handler_alone() {
   if (after != MPI_ERRORS_ARE_FATAL) end_all("the error handler of the user's communicator has changed");
   MPI_Errhandler_free(&after);
   MPI_Comm_free(&users);
-  // The transport must still work after the user's communicator was freed.
+  // The transport must still work after the user's communicator has been freed.
   if (transport->barrier(transport->self) != 0) end_all(transport->error(transport->self));
   transport->free(transport->self);
 }
 
-/// A range of more than 2 GiB of addresses, which needs little memory: the same 64 MiB are mapped 33 times, and another
+/// A range of more than 2 GiB of addresses that needs little memory. The same 64 MiB are mapped 33 times, and one more
 /// page follows.
 class Folded {
  public:
@@ -145,8 +145,8 @@ void sends_more_than_2_gib() {
   transport->free(transport->self);
 }
 
-/// Rank 0 begins a collective call when the other ranks have given up. MPI then completes the call of the other ranks.
-/// Their memory must stay unchanged, because they may have freed it.
+/// Rank 0 begins a collective call when the other ranks have already given up the same call. MPI then completes this
+/// call on the other ranks. The memory of the other ranks must stay unchanged, because these ranks may have freed it.
 void leaves_memory_alone_after_a_time_limit(std::size_t chunk_bytes, std::size_t bytes, bool with_sizes) {
   outcrop_transport *const transport = open(MPI_COMM_WORLD, chunk_bytes);
   const auto ranks = static_cast<std::size_t>(transport->size);

@@ -1,1 +1,2 @@
-"""The benchmarks `ladder` and `table2`. They repeat published measurements, and also measure Outcrop's own schemes."""
+"""The benchmarks `ladder` and `table2`. Both benchmarks repeat published measurements, and also measure Outcrop's own
+schemes."""

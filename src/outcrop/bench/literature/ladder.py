@@ -1,16 +1,16 @@
 """`outcrop bench ladder`: compare twelve programs, from plain sweeps over swapped memory to wavefronts with direct I/O.
 
-The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program is one column of Figure 4. The figure in
+The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program is one column of Figure 4. Figure 4 in
 the paper has eleven columns, and we add one more column (ladder_columns.py). All columns solve the same 7-point problem
-with two arrays, in core and out of core. Two of the columns are then measured again with several amounts of memory.
+with two arrays, in core and out of core. Two columns are measured again with several amounts of memory.
 
-    `in core`       The memory has twice the size of both arrays. So the memory has room for both arrays, and for a copy
-                    of both arrays in a window or in the page cache.
+    `in core`       The memory has twice the size of both arrays. So it has room for both arrays, and for a copy of both
+                    arrays in a window or in the page cache.
     `out of core`   The memory is a share of the size of both arrays. The default is one half, as in the paper.
 
-Each measurement is a separate process in a control group. The group limits the memory of the process, including the
-page cache. First, all columns are measured once. The short measurements are then repeated alternately until the time
-for the benchmark is used up. The figures are medians.
+Each measurement is a separate process in a control group. The control group limits the memory of the process, including
+the page cache. First, all columns are measured once. The short measurements are then repeated alternately until the
+time for the benchmark is used up. The printed figures are medians.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ def bench(
     png: Path | None = None,
     swap_file: bool = False,
 ) -> dict[str, Any]:
-    """Measure all columns, print the figures, and draw them to `png`. Returns the figures as plain data.
+    """Measure all columns of the ladder, print the figures, and draw the figures in the file `png`. Returns the figures
+    as plain data.
 
     `size` is (nx, ny, nz). `memory` is the budget out of core, in bytes or in per cent of both arrays. If `swap_file`
-    is true, the benchmark makes a swap file in `directory`. Only root can make a swap file. Raises InputError for wrong
-    options, and if the memory or the disk is too small.
+    is true, the benchmark makes a swap file in `directory`. Only root can make a swap file. Raises InputError if an
+    option is wrong, or if the memory or the disk is too small.
     """
     scale = columns.scaled(columns.SMALL if small else columns.FULL, size, steps, directory, swap_file)
     budget_bytes = columns.budget_of(memory, scale)
@@ -82,11 +83,11 @@ def bench(
 
 @dataclass
 class Bar:
-    """A bar of the ladder: one column, in core or out of core. The program of this column computes `steps` steps with
+    """A bar of the ladder: one column, in core or out of core. The program of the column computes `steps` steps with
     `budget_bytes` of memory.
 
     `runs` are the measurements of `steps` steps, or of fewer steps if `is_scaled` is true. If `runs` is empty,
-    `problem` gives the reason. The last measurement took `wall_seconds`.
+    `problem` says why there is no measurement. The last measurement took `wall_seconds`.
     """
 
     column: Column
@@ -99,8 +100,8 @@ class Bar:
 
     @property
     def typical(self) -> LimitedRun | None:
-        """The run with the median duration. For an even number of runs, this is the faster one of the two middle runs.
-        The value is None if there are no runs."""
+        """The run with the median duration. For an even number of runs, `typical` is the faster one of the two middle
+        runs. If there are no runs, `typical` is None."""
         if not self.runs:
             return None
         middle = median_low(run.measured.seconds for run in self.runs)
@@ -108,12 +109,12 @@ class Bar:
 
     @property
     def factor(self) -> float:
-        """The number of all steps divided by the number of measured steps."""
+        """The number of steps of the whole run divided by the number of measured steps."""
         return 1.0 if self.typical is None else self.steps / self.typical.measured.steps
 
     @property
     def is_scaled(self) -> bool:
-        """True if fewer steps were measured than the whole run has."""
+        """True if the measured runs have fewer steps than the whole run."""
         return self.factor > 1
 
     @property
@@ -130,7 +131,7 @@ class Bar:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks that a reader needs to understand the figures."""
+        """Remarks that a reader needs to understand the figures of this bar."""
         one = self.typical
         if one is None:
             return [self.problem]
@@ -161,8 +162,8 @@ class Bar:
 
 
 class _Ladder:
-    """All bars of the ladder. Two figures of the paper can show the same column with the same budget. Then both figures
-    use the same bar."""
+    """All bars of the ladder. If two figures of the paper show the same column with the same budget, both figures use
+    the same bar."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:
         self._directory, self._scale = directory, scale
@@ -180,7 +181,7 @@ class _Ladder:
         return self._bars.setdefault((column.number, is_in_core, budget_bytes), bar)
 
     def measure_all(self) -> None:
-        """Measure all bars once. Then repeat the short measurements until the time is used up."""
+        """Measure all bars once. Then repeat the short measurements until the time for the benchmark is used up."""
         begin, scale = time.perf_counter(), self._scale
         for bar in self._bars.values():
             self._measure(bar)
@@ -209,7 +210,7 @@ class _Ladder:
         print(f"  {line_of(bar)}", flush=True)
 
     def figures(self) -> dict[str, Any]:
-        """Return all bars as plain data. Times are relative to the fastest bar in core."""
+        """Return all bars as plain data. The times in this data are relative to the time of the fastest bar in core."""
         times = [bar.seconds for bar in self._in_core if bar.seconds is not None]
         if not times:
             problem = self._in_core[0].problem
@@ -279,8 +280,8 @@ def _times_table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. The texts
-    describe one run of the bar, because all runs of a bar move the same number of bytes."""
+    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes of blocks and
+    passes. The texts describe one run of the bar, because all runs of a bar move the same number of bytes."""
     if not row["runs"]:
         return ["–", "–", "–"]
     one = row["runs"][0]["measured"]
@@ -347,8 +348,8 @@ def draw(figures: dict[str, Any], output: Path) -> None:
 
 
 def _draw_times(axes: Axes, figures: dict[str, Any]) -> None:
-    """Draw Figure 4: two times for each column, relative to the fastest column in core. A bar is hatched if its time is
-    calculated from fewer steps."""
+    """Draw Figure 4: the times of each column in core and out of core, relative to the fastest column in core. A bar is
+    hatched if its time is calculated from fewer steps."""
     for offset, key, color in ((-BAR / 2, "in_core", IN_CORE), (BAR / 2, "out_of_core", OUT_OF_CORE)):
         for place, row in enumerate(figures[key]):
             if row["seconds"] is None:

@@ -1,4 +1,4 @@
-"""The columns of the ladder, its scale, and the measurement of one column.
+"""This module has the columns of the ladder, the scale of the ladder, and the measurement of one column.
 
 The columns are the eleven columns of Figure 4 of Midorikawa and Tan, and one column of our own.
 
@@ -9,8 +9,8 @@ Each measurement is a separate process, so that its memory can be measured and l
 
     python -m outcrop.bench.literature.ladder_columns JOB     # JOB is JSON, and so is the printed ColumnRun
 
-The process also makes the initial values itself. So the pages of these values in the page cache count as memory of this
-process.
+The process of a measurement also makes the initial values. So the pages of the initial values in the page cache count
+as memory of this process.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ NAIVE_STEPS = 2
 the same time."""
 PAGED_SHARE = 0.5
 """The share of the budget that blocks get if the system moves pages. The rest of the budget is for pages in transfer.
-In measurements, runs with larger shares were slower. In columns with one layer, these runs took three times as long,
-because the system moved pages out before their last use."""
+Measured runs with larger shares were slower. In columns with one layer, runs with larger shares took three times as
+long, because the system moved pages out before their last use."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Column:
     """A column of the ladder: one program to compare.
 
     `scheme` is the name of the scheme of the plan. The program of a column with one layer copies no planes, so it uses
-    only the blocks of this scheme. The scheme "naive" means plain sweeps. `through` is the mechanism that moves planes
+    only the blocks of the scheme. The scheme "naive" means plain sweeps. `through` is the mechanism that moves planes
     between memory and flash. If `padded` is true, rows and planes are padded so that they do not compete for the same
     cache sets.
     """
@@ -79,14 +79,14 @@ class Column:
 
     @property
     def locks_memory(self) -> bool:
-        """True if blocks are locked in memory. The system may still swap out the arrays from which blocks are
-        copied."""
+        """True if the blocks of this column are locked in memory. The system may still swap out the arrays from which
+        blocks are copied."""
         return self.through == "swap" and self.layers == 2
 
     @property
     def needs_limit(self) -> bool:
-        """True if only the operating system can limit the memory of this column. With aio, the plan limits the
-        memory."""
+        """True if only the operating system can limit the memory of this column. In columns with aio, the plan limits
+        the memory."""
         return self.through != "aio"
 
 
@@ -168,9 +168,9 @@ SMALL = LadderScale((96, 64, 64), 6, (0.25,), 1, 0, 0, 60)
 def scaled(
     scale: LadderScale, size: tuple[int, int, int] | None, steps: int | None, directory: Path, swap: bool
 ) -> LadderScale:
-    """Return `scale` with the user's `steps` and `size` (nx, ny, nz). If no size is given, the number of planes is
-    halved until the grid fits on this machine. If `swap` is true, the machine must also have room for a swap file.
-    Raises InputError if the grid does not fit."""
+    """Return `scale` with the user's `steps` and `size` (nx, ny, nz). If `size` is not given, the number of planes is
+    halved until the grid fits on this machine. If `swap` is true, the machine must have room for the grid and for a
+    swap file. Raises InputError if the grid does not fit."""
     scale = replace(scale, steps=steps or scale.steps)
     if size is not None:
         if min(size) < 1:
@@ -184,8 +184,8 @@ def scaled(
 
 
 def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
-    """Return a text about the memory or disk space that this machine lacks. Return "" if the machine has enough of
-    both."""
+    """Return a text about the memory or disk space that this machine lacks. Return "" if the machine has enough memory
+    and disk space."""
     needed = scale.in_core_bytes + OVERHEAD_BYTES
     if needed > discover.memory_bytes():
         return f"needs {format_bytes(needed)} of memory for what it measures in core"
@@ -196,8 +196,8 @@ def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
 
 
 def budget_of(memory: str | None, scale: LadderScale) -> int:
-    """Return the number of bytes of memory for the columns that run out of core. Raises InputError for a wrong size,
-    and if both arrays fit into this memory."""
+    """Return the number of bytes of memory for the columns that run out of core. Raises InputError if `memory` is not a
+    size, or if both arrays fit into this memory."""
     budget_bytes = parse_bytes(memory or USUAL_BUDGET, scale.both_bytes)
     if budget_bytes >= scale.both_bytes:
         raise InputError(f"--memory {memory} is not out of core: both arrays have {format_bytes(scale.both_bytes)}")
@@ -210,12 +210,12 @@ COMPONENTS = ("update", "read_wait", "write_wait", "copy", "checksum", "commit")
 """The components of the time of the thread that executes a plan. With one layer, the time of updates includes the waits
 for pages."""
 CHUNK_PLANES = 16
-"""The number of planes that are filled together. The same number of planes is added to the digest together."""
+"""The number of planes that are filled with initial values, or added to the digest, at a time."""
 
 
 @dataclass(frozen=True)
 class ColumnJob:
-    """A job for column `number`: advance a grid of `shape` (nz, ny, nx) by `steps` steps.
+    """A job for the program of column `number`: advance a grid of `shape` (nz, ny, nx) by `steps` steps.
 
     A block has at most `window_bytes` bytes. `directory` is an empty folder for files.
     """
@@ -262,8 +262,8 @@ class ColumnRun:
 
 @dataclass(frozen=True)
 class LimitedRun:
-    """A measurement, and its memory limit. The limit is None if no control group could be made. `group_peak_bytes` is
-    the peak memory of the group, including its page cache, or None if the system does not count it."""
+    """A measurement, and its memory limit. `limit_bytes` is None if no control group could be made. `group_peak_bytes`
+    is the peak memory of the group, including its page cache, or None if the system does not count this memory."""
 
     measured: ColumnRun
     limit_bytes: int | None
@@ -289,7 +289,7 @@ def measure(job: ColumnJob) -> ColumnRun:
 
 
 def _stored(job: ColumnJob, column: Column) -> ColumnRun:
-    """Run a program with two layers. The arrays are in files, as in `outcrop run`."""
+    """Run a program with two layers. The arrays of the program are in files, as in `outcrop run`."""
     prepared, io = _simulation(job, column).plan(job.steps), "mmap" if column.through == "mmap" else "auto"
     simulation = _simulation(job, column, io)
     simulation[FIELD] = lambda z0, z1: smooth_planes(z0, z1, job.shape)
@@ -307,7 +307,8 @@ def _stored(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
-    """Run a program with two layers. The system may swap out the arrays, but the blocks are locked in memory."""
+    """Run a program with two layers. The system may swap out the arrays of the program, but the blocks are locked in
+    memory."""
     prepared = _simulation(job, column).plan(job.steps)
     layout = make_layout(job.shape, DTYPE)
     array = [DeviceRange("array in memory", 0, layout.array_bytes)]
@@ -323,7 +324,7 @@ def _swapped(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
-    """Run a program with one layer. The arrays are in plain memory or in a mapped file."""
+    """Run a program with one layer. The arrays of the program are in plain memory or in a mapped file."""
     prepared = _simulation(job, column).plan(job.steps)
     sizes = prepared.plan.sizes  # a program with two layers gets the same sizes from this budget
     if column.scheme == "naive":
@@ -346,7 +347,7 @@ def _one_layer(job: ColumnJob, column: Column) -> ColumnRun:
 
 
 def _simulation(job: ColumnJob, column: Column, io: str = "auto") -> Simulation:
-    """Return a simulation whose run is not on disk yet. By default, its plan assumes direct I/O."""
+    """Return a simulation whose run is not on disk yet. By default, the plan of this simulation assumes direct I/O."""
     return Simulation(
         STENCIL,
         shape=job.shape,
@@ -364,9 +365,10 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Return a dictionary with four counters of ColumnRun. Two counters are for this process: the bytes that the
-    process has read from devices, and the bytes that it has marked for writing. These counters are 0 if the system does
-    not count the bytes. The other two counters have the bytes that the whole machine has swapped in and out."""
+    """Return a dictionary with four counters for ColumnRun. Two counters are for this process: the bytes that the
+    process has read from devices, and the bytes that it has marked for writing. The counters of this process are 0 if
+    the system does not count bytes. The two counters for the whole machine are the bytes that were swapped in and the
+    bytes that were swapped out."""
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return {

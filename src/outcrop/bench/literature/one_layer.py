@@ -1,21 +1,22 @@
-"""Run the program with one layer: the program updates both arrays in place, in plain memory or in a mapped file. The
-program does not read, write or copy planes. The benchmark `ladder` compares this program with programs that have two
-layers. Programs with two layers copy blocks between the arrays and a separate memory.
+"""Run the program with one layer: the program updates both arrays in place, in plain memory or in a mapped file. A
+program with one layer does not read, write or copy planes. The benchmark `ladder` compares this program with programs
+that have two layers. Programs with two layers copy blocks between the arrays and a separate memory.
 
-The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array with the even
-levels, and the odd ring is the array with the odd levels. The operating system moves pages between memory and a disk.
-The program can use temporal blocking with the blocks of AL-NR (module `skewed`). In such a block, the cells of each
-level lie slightly lower than the cells of the previous level. Without temporal blocking, each step sweeps over all
-planes.
+The window of this program consists of the two arrays. Each ring has a slot for each plane. The even ring is the array
+with the even levels, and the odd ring is the array with the odd levels. In this program, the operating system moves
+pages between memory and a disk. The program can use temporal blocking with the blocks of AL-NR (module `skewed`). In a
+block of AL-NR, the cells of each level lie slightly lower than the cells of the previous level. Without temporal
+blocking, each step sweeps over all planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
     array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim
 
     memory:  | guard | array of even levels | guard | array of odd levels | guard |     (core/outcrop/exec/window.hpp)
 
-Blocks need no copies of their fringe: the values of the fringe at lower levels are still in the two arrays. After a
-pass with an odd number of levels, the two arrays exchange their roles. The program has no transactions, no checksums
-and no budget. The operating system decides which pages are in memory. The caller limits the number of these pages.
+The blocks need no copies of their fringe: the values of the fringe at lower levels are still in the two arrays. After a
+pass with an odd number of levels, the two arrays exchange their roles. The program with one layer has no transactions,
+no checksums and no budget. The operating system decides which pages are in memory. The caller of the program limits the
+number of pages in memory.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ InitialPlanes: TypeAlias = Callable[[int, int], NDArray[Any]]
 
 
 def in_memory(problem: Problem, padded: bool) -> Problem:
-    """Return a copy of `problem` that has the layout of arrays in memory. In this layout, planes are contiguous and
-    have no checksums.
+    """Return a copy of `problem` that has the layout of arrays in memory. In memory, planes are contiguous and have no
+    checksums.
 
-    If `padded` is true, the distance between rows is an odd number of cache lines. The distance between planes is an
-    odd number of pages plus PLANE_LINES cache lines. With these distances, neighbouring rows and planes do not compete
-    for the same sets of a cache or a translation buffer.
+    If `padded` is true, the distance between neighbouring rows is an odd number of cache lines. The distance between
+    neighbouring planes is then an odd number of pages plus PLANE_LINES cache lines. With such odd distances,
+    neighbouring rows and planes do not compete for the same sets of a cache or a translation buffer.
     """
     _, ny, nx = problem.shape
     pitch = round_up(nx * problem.item_bytes, VECTOR_BYTES)
@@ -87,7 +88,7 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
         if x.is_last:  # the padding may be updated, because no update reads it
             x_high = Bound(round_up(problem.shape[2], problem.vector_cells))
         region = UpdateRegion(y_low=y_low, y_high=y_high, x_low=x_low, x_high=x_high)
-        # Along z, blocks are limited by values of zeta. For plane z and a level, zeta is z + (skew times level).
+        # Along z, the limits of blocks are values of zeta. For plane z and a level, zeta is z + (skew times level).
         first, end = max(problem.first_plane, z.own()[0]), min(end_zeta, z.own()[1])
         for zeta0 in range(first, end, sizes.slab) if problem.first_plane < problem.end_plane else ():
             actions += blocked.updates(problem, zeta0, min(end, zeta0 + sizes.slab), levels, region)
@@ -112,7 +113,7 @@ def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate
 
 @dataclass(frozen=True)
 class ArrayMemory:
-    """The memory for both arrays, and for the guards around these arrays. `mapping` is None for plain memory."""
+    """The memory of both arrays, and of the guards around these arrays. `mapping` is None for plain memory."""
 
     bytes: NDArray[np.uint8]
     mapping: mmap.mmap | None = None
@@ -125,7 +126,8 @@ class ArrayMemory:
 
     @staticmethod
     def mapped(path: Path, size_bytes: int) -> ArrayMemory:
-        """Make and map a new file of this size. Raises StorageError if this fails."""
+        """Make a new file of `size_bytes` bytes, and map it. Raises StorageError if the file cannot be made or
+        mapped."""
         _core.create_file(str(path), size_bytes)
         with path.open("r+b") as file:
             mapping = mmap.mmap(file.fileno(), size_bytes)
@@ -138,8 +140,8 @@ class ArrayMemory:
 
 
 class OneLayerRun:
-    """Executes a plan of `make_plan` in the given memory. `seconds_flush` is the total time for which passes have
-    waited until the mapped file was written."""
+    """Executes a plan that `make_plan` has made. The arrays of the plan are in `memory`. `seconds_flush` is the total
+    time for which passes have waited until the mapped file was written."""
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
         """Check the plan and make an executor for the plan. `scalars` are the kernel's parameters in binary form.
@@ -175,8 +177,8 @@ class OneLayerRun:
             self.array(0)[z0:z1] = self.array(1)[z0:z1] = source(z0, z1)
 
     def run_pass(self, index: int) -> None:
-        """Run pass number `index` of the plan, and wait until the file is written. Raises InterruptedRun if the user
-        interrupts the pass."""
+        """Run pass number `index` of the plan. If the arrays are in a mapped file, wait until the file is written.
+        Raises InterruptedRun if the user interrupts the pass."""
         self._executor.run(self._passes[index], [], [], [], 0, planes_per_file=1, fringe_rows=0, scalars=self._scalars)
         if self._plan.passes[index].levels % 2:
             self._executor.swap_rings()
@@ -198,5 +200,6 @@ class OneLayerRun:
         return self.array(self._current)
 
     def counters(self) -> dict[str, float]:
-        """Return the number of updated cells and the seconds of each component, counted since this object was made."""
+        """Return the number of updated cells and the seconds of each component, counted since the OneLayerRun was
+        made."""
         return self._executor.counters()

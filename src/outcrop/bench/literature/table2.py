@@ -1,11 +1,11 @@
 """`outcrop bench table2`: compute Table II of Midorikawa and Tan with our version of Blk-Tune. Also compute how many
-bytes each scheme moves.
+bytes each scheme of the table moves.
 
-No simulation is run, because the problems have up to 2 TiB. The machine file of crest10 declares the machine. Each
-scheme gets as much memory as the largest block of Blk-Tune needs. The table has three columns of bytes: `by formula`
-(the formula of plan/schemes for the volume), `of our plan` (the sum over all actions of a plan), and `estimate` (an
-older estimate that uses no plan). For AL-NR, the estimate assumes that all blocks are as large as the largest block. So
-the estimate is up to 12 % too large.
+The benchmark runs no simulation, because the problems have up to 2 TiB. The machine is crest10, which a machine file
+declares. Each scheme gets as much memory as the largest block of Blk-Tune needs. The table has three columns of bytes:
+`by formula` (the formula of plan/schemes for the volume), `of our plan` (the sum over all actions of a plan), and
+`estimate` (an older estimate that uses no plan). For AL-NR, the column `estimate` assumes that all blocks are as large
+as the largest block. So the values in this column are up to 12 % too large.
 
     `AL-NR`        The rows aio, aio3y and aio5y are the schemes skewed-full, skewed-3y and skewed-5y with the sizes of
                    Blk-Tune.
@@ -15,10 +15,10 @@ the estimate is up to 12 % too large.
     `overlapped`   The candidate of the scheme that moves the fewest bytes.
     `floor`        The minimum: the grid is read once and written once.
 
-Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y). Blocks of these sizes
-fit into a given memory and move the fewest bytes between flash and memory. Midorikawa and Tan have not published how
-they search for the sizes. Some of the following rules are published. The other rules follow from Table II of their
-paper (7-point, fp64, 1000 steps, 128 GiB). In these rules, r is the radius of the stencil:
+Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y). Blocks of the chosen
+sizes fit into a given memory and move the fewest bytes between flash and memory. Midorikawa and Tan have not published
+how they search for the sizes. They have published some of the following rules. The other rules follow from Table II of
+their paper (7-point, fp64, 1000 steps, 128 GiB). In the rules, r is the radius of the stencil:
 
     `passes`   A run has p passes over the grid. Each pass has bt = ceil(steps / p) steps.
     `blocks`   Rows are whole (bx = nx) if any block with whole rows fits. The ky blocks in y have by = ceil((ny + 2r) /
@@ -32,12 +32,12 @@ paper (7-point, fp64, 1000 steps, 128 GiB). In these rules, r is the radius of t
                in y stays in memory. There is also no term for an axis with one block.
     `fringe`   Along an axis that is cut, a block is at least twice as wide as its fringe of r bt cells.
 
-The following assumptions are our own and agree with Table II. Sizes are rounded to 96 planes, because sockets and
-threads can share 96 planes evenly. Without this rounding, the numbers of blocks would be the same. The factor in the
-rule `fringe` is 2. All factors from 1.8 to 2.04 would give the same table. crest10.toml declares 120 of 128 GiB as
-usable. Any usable part from 91 to 97 % would give the same table. If several choices move the same number of bytes, the
-choice with the fewest blocks is used. A poster of Midorikawa and Tan shows an example with other sizes, but does not
-name the machine.
+Some assumptions are our own and agree with Table II. Sizes of blocks are rounded to 96 planes, because sockets and
+threads can share 96 planes evenly. Without this rounding, the numbers of blocks would be the same. In the rule
+`fringe`, a block is at least 2 times as wide as its fringe. All factors from 1.8 to 2.04 would give the same table. The
+machine file crest10.toml declares 120 of 128 GiB of memory as usable. Any usable part from 91 to 97 % would give the
+same table. If several sizes move the same number of bytes, Blk-Tune uses the sizes with the fewest blocks. A poster of
+Midorikawa and Tan shows an example with other sizes, but does not name the machine.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ TABLE = (
 
 @dataclass(frozen=True)
 class Traffic:
-    """The traffic of one scheme, in GiB. The traffic is the sum of reads and writes over all passes. `passes` and
-    `sizes` describe the plan of the scheme.
+    """The traffic of one scheme in GiB: the sum of reads and writes over all passes. `passes` and `sizes` describe the
+    plan of the scheme.
 
     The row `floor` has no sizes. `estimate_gib` is 0 if no estimate exists.
     """
@@ -120,8 +120,8 @@ class Traffic:
 
 
 def bench(directory: Path, small: bool) -> dict[str, Any]:
-    """Print both tables, and return their figures as plain data. If `small` is true, both tables show only the first
-    problem."""
+    """Print the table of blocks and the table of traffic, and return their figures as plain data. If `small` is true,
+    both tables show only the first problem."""
     machine = load_machine("crest10")
     problems = [(one, table2_problem(one)) for one in TABLE[: 1 if small else None]]
     found = [(one, problem, blk_tune(problem, machine.usable_bytes)) for one, problem in problems]
@@ -143,7 +143,7 @@ def table2_problem(one: Published) -> Problem:
 
 
 def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredMachine) -> Iterator[Traffic]:
-    """Yield the traffic of each scheme, in the order of the table's rows."""
+    """Yield the traffic of each scheme, in the order of the rows of the table."""
     memory, block = tuned.block_bytes, Sizes(tuned.bt, 2 * tuned.bt, diamond=0, block_y=tuned.by, block_z=tuned.bz)
     wavefronts = [wavefront_sizes(problem, blocks, memory) for blocks in range(1, MAX_BLOCKS + 1)]
     overlapped = SCHEMES["overlapped"].candidates(problem, memory)
@@ -167,15 +167,15 @@ def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredM
 
 
 def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
-    """Return the number of bytes that all passes together move. The number comes from the scheme's formula for its
+    """Return the number of bytes that all passes of the scheme together move, by the scheme's formula for its
     volume."""
     volume = SCHEMES[scheme].volume(problem, sizes)
     return -(-problem.steps // sizes.levels) * (volume.bytes_read + volume.bytes_written)
 
 
 def wavefront_sizes(problem: Problem, blocks: int, memory_bytes: int) -> Sizes:
-    """Return the sizes of a wavefront with `blocks` blocks in y. No wavefront with this number of blocks needs fewer
-    passes within `memory_bytes`."""
+    """Return the sizes of a wavefront with `blocks` blocks in y and with the minimum number of passes within
+    `memory_bytes`."""
     _, ny, nx = problem.shape
     cells = int(WAVEFRONT_SHARE * memory_bytes) // problem.item_bytes
     max_levels = min(problem.steps, blocks * cells // (2 * problem.skew_z * nx * ny))
@@ -234,7 +234,7 @@ class BlkTune:
 
 
 def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
-    """Return the sizes that move the fewest bytes. The largest block must fit into `memory_bytes`.
+    """Return the sizes of blocks that move the fewest bytes. The largest of these blocks must fit into `memory_bytes`.
 
     Raises BudgetError if even the smallest blocks for passes of one step do not fit.
     """
@@ -257,8 +257,8 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 
 
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
-    """Return the sizes with the fewest blocks in z, because this number determines the cost. Among several such sizes,
-    return the sizes with the fewest blocks in y."""
+    """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. If several
+    sizes have the fewest blocks in z, return the sizes with the fewest blocks in y."""
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)
     if finest is None:
@@ -268,7 +268,7 @@ def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkT
 
 
 def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, count_y: int) -> BlkTune | None:
-    """Return the sizes with the largest bz that fits, for given numbers of blocks in x and y."""
+    """Return the sizes with the largest `bz` that fits. The numbers of blocks in x and y are given."""
     nz, ny, nx = problem.shape
     bx, by = _share(nx, problem.radii[2], count_x), _share(ny, problem.radius_y, count_y)
     columns = _needed(nx, bx, count_x, problem.radii[2] * bt)
@@ -292,8 +292,8 @@ def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, cou
 
 
 def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
-    """Cut the grid into the fewest blocks that fit, and return the number of planes of a block. A block with its fringe
-    has at most `max_planes` planes."""
+    """Cut the grid along z into the fewest blocks that fit, and return the number of planes of a block. A block and its
+    fringe together have at most `max_planes` planes."""
     if nz <= max_planes:
         return nz
     half = round_up(-(-(nz + fringe) // 2), PLANES_MULTIPLE)
@@ -309,12 +309,13 @@ def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
 
 
 def _share(extent: int, radius: int, count: int) -> int:
-    """Return the number of cells of each block, if an axis is cut into `count` blocks."""
+    """Return the number of cells of each block, if an axis of `extent` cells is cut into `count` blocks."""
     return extent if count == 1 else -(-(extent + 2 * radius) // count)
 
 
 def _needed(extent: int, size: int, count: int, fringe: int) -> int:
-    """Return the number of cells that the largest of `count` blocks along an axis needs in memory."""
+    """An axis is cut into `count` blocks. Return the number of cells that the largest of these blocks needs in memory
+    along this axis."""
     return min(extent, size + (fringe if count > 2 else 0))
 
 
@@ -325,8 +326,8 @@ def _max_blocks(problem: Problem, axis: int, bt: int) -> int:
 
 
 def _words(problem: Problem, bt: int, bx: int, bz: int) -> float:
-    """Return how many words are moved for each cell of the grid. `bx` is 0 if the x axis is not cut, and `bz` is 0 if
-    the z axis is not cut."""
+    """Return the number of words that are moved for each cell of the grid. `bx` is 0 if the x axis is not cut, and `bz`
+    is 0 if the z axis is not cut."""
     beside_z = 4 * problem.radius_z * bt / bz if bz else 0.0
     beside_x = 4 * problem.radii[2] * bt / bx if bx else 0.0
     return -(-problem.steps // bt) * (2 + beside_z + beside_x)

@@ -3,14 +3,14 @@
     eq = Eq(u.forward, solve(m * u.dt2 - u.laplace, u.forward))
     lowered = from_devito([eq, src.inject(u.forward, src * dt**2 / m), rec.interpolate(u)], dt=1.0)
 
-Devito evaluates derivatives and staggered positions (`Eq.evaluate`) and converts them to offsets in whole cells
+Devito evaluates derivatives and staggered positions (`Eq.evaluate`), and converts positions to offsets in whole cells
 (`lower_exprs`). This package performs the other steps:
 
     Eq, Inc ──► equation ──► stages, by dependency ──► expression ──► Stencil
     inject, interpolate ──► points ──► Injection, Sampling
     save=, ConditionalDimension ──► snapshots
 
-The package is imported only if a user passes Devito's equations. Devito is an optional dependency.
+This package is imported only if a user passes equations of Devito to Outcrop. Devito is an optional dependency.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Static fields that a run needs but the user does not give.
+"""Make static fields that a run needs but that the user does not give.
 
-A computed field holds the values of a term that never changes. Two kinds of terms become computed fields: terms that no
-kernel computes, such as sinh(theta), and functions that read several cells, such as the cosine of a mean of theta. The
-values are computed once, in float64, from the values of Devito's functions. Functions that kernels can compute, such as
-cos(theta), are not replaced here, because a run computes them once anyway (language/static_terms.py). If the sides have
-a boundary of Outcrop instead of Devito's halo, no function of several cells is replaced. Its values beyond a side would
-not follow from the boundary. A region is 1 in the cells of a box, and 0 in all other cells.
+A computed field holds the values of a term that never changes. Two kinds of terms become computed fields. The first
+kind is a term that no kernel computes, such as sinh(theta). The second kind is a function that reads several cells,
+such as the cosine of a mean of theta. The values of a computed field are computed once, in float64, from the values of
+Devito's functions. A function of one cell that kernels can compute, such as cos(theta), does not become a computed
+field here. A run computes such functions once anyway (language/static_terms.py). If the sides have a boundary of
+Outcrop instead of Devito's halo, a function of several cells does not become a computed field. The values of such a
+field beyond a side would not follow from the boundary. A region is a static field that is 1 in the cells of a box, and
+0 in all other cells.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class ComputedField:
-    """The static field `name`, which holds the values of a term. `expression` is this term, with a symbol for each
-    value that the term reads. `reads` maps each symbol to a pair: a function of Devito, and an offset in cells."""
+    """A static field with the name `name`. The field holds the values of a term. `expression` is this term, with a
+    symbol for each value that the term reads. `reads` maps each symbol to a pair: a function of Devito, and an offset
+    in cells."""
 
     name: str
     expression: Any
@@ -49,11 +52,12 @@ class ComputedField:
 
     @property
     def reach(self) -> int:
-        """The largest offset, in cells, at which the term reads a value."""
+        """The largest offset, in cells, of the values that the term reads."""
         return max((abs(step) for _, offset in self.reads.values() for step in offset), default=0)
 
     def evaluate(self, read: Callable[[Any, tuple[int, ...]], NDArray[Any]]) -> NDArray[np.float64]:
-        """Return the values of the field in float64. `read` returns the values of a function at an offset."""
+        """Return the values of the computed field as a float64 array. `read` returns the values of a function at an
+        offset."""
         arrays = {symbol: read(*one).astype(np.float64) for symbol, one in self.reads.items()}
         with np.errstate(all="ignore"):
             found: NDArray[np.float64] = np.asarray(_evaluate(self.expression, arrays, self.values), np.float64)
@@ -63,9 +67,9 @@ class ComputedField:
 @dataclass(frozen=True)
 class StaticFields:
     """Collects the computed fields and the regions of a list of equations. `states` contains the fields with the values
-    that another run has saved. Each key is a pair: the name of the saved function, and the number of steps after t.
-    `changing` contains the names of the fields that equations write. `taken` contains names that other fields have.
-    `has_halo` is true if the grid has Devito's halo, and false if it has a boundary of Outcrop."""
+    that another run has saved. Each key of `states` is a pair: the name of the saved function, and the number of steps
+    after the time t. `changing` contains the names of the fields that equations write. `taken` contains names that
+    other fields have. `has_halo` is true if the grid has Devito's halo, and false if it has a boundary of Outcrop."""
 
     values: SymbolValues
     changing: frozenset[str]
@@ -77,9 +81,9 @@ class StaticFields:
 
     def term(self, where: str, node: Any, reads: Mapping[Any, Access], in_kernel: bool) -> sympy.Expr | None:
         """Return the replacement of a term: a number if the term reads no field, or the value of a computed field.
-        Return None if the value of the term changes, or if its value cannot be computed. Also return None if a kernel
-        can compute the term, and the term does not read several cells or the grid has no halo. Raises InputError if no
-        kernel can compute a term of several cells and the grid has no halo."""
+        Return None if the term's value changes during a run, or if its value cannot be computed. If a kernel can
+        compute the term, also return None for a term that reads only one cell, and for a grid without halo. Raises
+        InputError if a term that no kernel can compute reads several cells, and the grid has no halo."""
         loads = sorted(node.atoms(Indexed), key=str)
         accesses = [reads[one] for one in loads]
         several_cells = len({one.offset for one in accesses}) > 1
@@ -121,15 +125,15 @@ class StaticFields:
         return load
 
     def state(self, function: Any, shift: int, offset: tuple[int, ...]) -> sympy.Expr:
-        """Return an expression for the value that a saved function has `shift` steps after t."""
+        """Return an expression for the value of a saved function at `shift` steps after t."""
         if (str(function.name), shift) not in self.states:
             self.states[str(function.name), shift] = self._unused(f"{function.name}_saved", always=shift != 0)
         load: sympy.Expr = Field(self.states[str(function.name), shift])[offset]
         return load
 
     def _unused(self, plain: str, always: bool) -> str:
-        """Return a name that no other field has. A number is added to the name if the name is used, or if `always` is
-        true."""
+        """Return a name that no other field has. The name ends in a number if `plain` is already used, or if `always`
+        is true."""
         numbered = (f"{plain}_{number}" for number in count(1))
         name = next(one for one in chain(() if always else (plain,), numbered) if one not in self.taken)
         self.taken.add(name)
@@ -137,7 +141,7 @@ class StaticFields:
 
 
 def _is_known(node: Any, values: SymbolValues) -> bool:
-    """Return True if `_evaluate` can compute the term."""
+    """Return True if `_evaluate` can compute the term `node`."""
     if isinstance(node, Indexed) or node.is_Number or node.is_NumberSymbol:
         return True
     if node.is_Symbol:

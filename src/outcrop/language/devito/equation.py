@@ -2,8 +2,8 @@
 
 An equation computes all cells of the grid, or the cells of a box. The box comes from a SubDomain, or from numbers in
 the equation, such as u[t + 1, 0, y]. Most equations compute u.forward from values at t and before. An Operator that
-runs backward in time computes u.backward from values at t and after. The steps of such an Operator are counted
-backward. So for the rest of the package, each equation computes the next step.
+runs backward in time computes u.backward from values at t and after. Outcrop counts the steps of such an Operator
+backward. Therefore the rest of the package can assume that each equation computes the next step.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ class Access:
 
     @property
     def near(self) -> bool:
-        """True if the access reads a neighbour's value."""
+        """True if the access reads the value of a neighbouring cell."""
         return any(self.offset)
 
 
 @dataclass(frozen=True)
 class OlderValues:
-    """A field that keeps older values of `function`. These values are `steps` steps older than the beginning of the
-    step. Such a field is necessary for two reasons: a stencil keeps only one previous value of a field, and the update
-    of a field cannot read this previous value at neighbours."""
+    """A field that keeps older values of `function`. The kept values are `steps` steps older than the beginning of the
+    current step. A stencil keeps only one previous value of a field, and the update of the field cannot read this value
+    at neighbours. An update that needs other older values reads a field of this class."""
 
     function: Any
     steps: int
@@ -83,12 +83,12 @@ class OlderValues:
 
 @dataclass(frozen=True)
 class FieldUpdate:
-    """An update of `function` in one step. `expression` gives the values at the end of the step in the cells of `box`,
-    or in all cells if `box` is None. `reads` describes each Indexed of the expression. An update can continue an
-    earlier update of the same field: it reads the result of the earlier update in the same cell. `earlier` is the
-    earlier update, or None. The `version` of the first update of a field in a step is 1. If `copied` is given, the
-    update copies this value, and has no expression. `direction` is 1, or -1 if the equations run backward in time.
-    `base` is the index of the computed cell along each axis (`Cell`)."""
+    """An update of the field `function` in one step. `expression` gives the values at the end of the step in the cells
+    of `box`, or in all cells if `box` is None. `reads` describes each Indexed of the expression. An update can continue
+    an earlier update of the same field. Then the update reads, in each cell, the result of the earlier update in this
+    cell. `earlier` is the earlier update, or None. `version` numbers the updates of a field in one step, from 1 on. If
+    `copied` is given, the update has no expression, and copies the value that `copied` describes. `direction` is 1, or
+    -1 if the equations run backward in time. `base` is the index of the computed cell along each axis (`Cell`)."""
 
     where: str
     position: int
@@ -108,17 +108,17 @@ class FieldUpdate:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """The values that this update reads. If this update continues earlier updates, the values that those updates
-        read are included."""
+        """The values that this update reads. If this update continues earlier updates, `accesses` also contains the
+        values that the earlier updates read."""
         own = [one for one in self.reads.values() if not self.continues(one)]
         return (*own, *([self.copied] if self.copied else ()), *(self.earlier.accesses if self.earlier else ()))
 
     def continues(self, access: Access) -> bool:
-        """Return True if `access` reads the result of the earlier update."""
+        """Return True if `access` reads the result of the earlier update that this update continues."""
         return self.earlier is not None and access.field == self.field and access.shift == 1
 
     def at(self, access: Access) -> str:
-        """Return the name of the field and the time of an access, for messages: u(t - dt)."""
+        """Return a text such as u(t - dt) for messages: the name of the field and the time of an access."""
         if not getattr(access.function, "is_TimeFunction", False):
             return access.field
         steps = access.shift * self.direction
@@ -128,8 +128,8 @@ class FieldUpdate:
 
 @dataclass(frozen=True)
 class LoweredEquation:
-    """The lowered equations of one Eq or Inc, one for each component of a vector or tensor. `position` is the index of
-    the equation in the user's list."""
+    """The equations that Devito makes from one Eq or Inc: one equation for each component of a vector or tensor.
+    `position` is the index of the equation in the user's list."""
 
     position: int
     where: str
@@ -151,8 +151,8 @@ def lines_of(equation: Any, position: int) -> LoweredEquation:
 
 
 def direction_of(lines: Sequence[LoweredEquation], grid: Any) -> int:
-    """Return 1 if the equations write u.forward, or -1 if they write u.backward. Raises InputError for a list of both
-    kinds."""
+    """Return 1 if the equations write u.forward, or -1 if they write u.backward. Raises InputError if some equations
+    write u.forward and other equations write u.backward."""
     found: dict[int, str] = {}
     for one in lines:
         for equation in one.equations:
@@ -168,7 +168,7 @@ def direction_of(lines: Sequence[LoweredEquation], grid: Any) -> int:
 
 
 def updates_of(lines: LoweredEquation, grid: Any, direction: int) -> Iterator[FieldUpdate]:
-    """Yield the updates of a lowered Eq or Inc. Raises InputError if a part cannot be lowered."""
+    """Yield the updates of a lowered Eq or Inc. Raises InputError if a part of the equation cannot be lowered."""
     step = "u.forward" if direction == 1 else "u.backward"
     for one in [row for given in lines.equations for row in _rows(given, grid)]:
         place = lines.where if len(lines.equations) == 1 else _where(lines.position, one.lhs)
@@ -195,9 +195,9 @@ def updates_of(lines: LoweredEquation, grid: Any, direction: int) -> Iterator[Fi
 
 
 def _rows(equation: Any, grid: Any) -> list[Any]:
-    """An equation for a thin SubDomain can have mirrored indices, such as u[t, x, Abs(iz - 1)] for a free surface. For
-    such an equation, return one equation for each row of cells, with numbers in place of the mirrored indices. Return
-    other equations unchanged."""
+    """An equation for a thin SubDomain can have mirrored indices, such as u[t, x, Abs(iz - 1)] for a free surface. If
+    the equation has mirrored indices, return one equation for each row of cells. In these equations, numbers replace
+    the mirrored indices. Return other equations unchanged."""
     mirrored = {part for read in equation.rhs.atoms(Indexed) for index in read.indices for part in index.atoms(Cast)}
     thin = {one for part in mirrored for one in part.free_symbols if getattr(one, "is_Sub", False)}
     if len(thin) != 1:
@@ -220,8 +220,8 @@ def _where(position: int, target: Any) -> str:
 
 
 def _cells(where: str, base: Sequence[Any], grid: Any) -> tuple[tuple[Any, ...], Box | None]:
-    """Return the index of the computed cell along each axis, and the box of all computed cells. For the whole grid, the
-    box is None. Raises InputError if the cells are not a box inside the grid."""
+    """Return the index of the computed cell along each axis, and the box of all computed cells. The box is None if the
+    equation computes the whole grid. Raises InputError if the computed cells are not a box inside the grid."""
     found, box = [], []
     for given, dimension, extent in zip(base, grid.dimensions, grid.shape, strict=True):
         index = given if given == dimension else _numbered(given, grid)
@@ -232,7 +232,7 @@ def _cells(where: str, base: Sequence[Any], grid: Any) -> tuple[tuple[Any, ...],
 
 
 def _numbered(index: Any, grid: Any) -> Any:
-    """Return the index, with numbers in place of Devito's symbols for the first and the last cell of an axis."""
+    """Replace Devito's symbols for the first and the last cell of an axis in `index` by numbers."""
     ends: dict[Any, Any] = {}
     for dimension, extent in zip(grid.dimensions, grid.shape, strict=True):
         ends |= {dimension.symbolic_min: sympy.Integer(0), dimension.symbolic_max: sympy.Integer(int(extent) - 1)}
@@ -240,7 +240,7 @@ def _numbered(index: Any, grid: Any) -> Any:
 
 
 def _range(where: str, index: Any, dimension: Any, extent: int) -> tuple[int, int]:
-    """Return the cells that an equation computes along one axis."""
+    """Return the range (first, end) of the cells that an equation computes along one axis."""
     if index == dimension:
         return 0, extent
     if getattr(index, "is_Integer", False):
@@ -265,8 +265,7 @@ def _range(where: str, index: Any, dimension: Any, extent: int) -> tuple[int, in
 
 
 def reads_of(where: str, expression: Any, cell: Cell) -> dict[Any, Access]:
-    """Return a mapping. The keys are the Indexed objects of a lowered expression. The value of a key is the Access that
-    describes this Indexed."""
+    """Return a mapping from each Indexed of a lowered expression to the Access that describes this Indexed."""
     found = sorted(sympy.sympify(expression).atoms(Indexed), key=str)
     return {one: access_of(where, one, cell) for one in found}
 
@@ -276,13 +275,13 @@ def is_updatable(function: Any) -> bool:
 
 
 def is_saved(function: Any) -> bool:
-    """Return True for a TimeFunction that keeps the values of all steps, with `save=nt`."""
+    """Return True for a TimeFunction with `save=nt`, which keeps the values of all steps."""
     return is_updatable(function) and type(function.save) is int
 
 
 def access_of(where: str, indexed: Any, cell: Cell) -> Access:
-    """Convert an Indexed to an Access. Raises InputError if the Indexed does not read a field of the grid at a fixed
-    distance."""
+    """Convert an Indexed to an Access. Raises InputError if the Indexed is not a value of the grid at a fixed distance
+    from the computed cell."""
     function, grid = indexed.function, cell.grid
     if getattr(function, "is_SparseFunction", False):
         raise InputError(f"{where}: {function.name} lies at points; only its inject and interpolate can be used")
@@ -306,7 +305,8 @@ def access_of(where: str, indexed: Any, cell: Cell) -> Access:
 
 
 def _distance(index: Any, base: Any) -> int | None:
-    """Return the number that an index adds to `base`: 2 for x + 2. Return None if the index has another form."""
+    """Return the number that `index` adds to `base`: 2 for the index x + 2 and the base x. Return None if `index` is
+    not `base` plus a number."""
     rest = sympy.Add(index, sympy.Mul(-1, base))
     return int(rest) if rest.is_Integer else None
 

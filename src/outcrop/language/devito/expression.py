@@ -24,11 +24,11 @@ _SLOW = (sympy.atan, *FUNCTIONS)
 
 @dataclass(frozen=True)
 class SymbolValues:
-    """The values of symbols. The lengths of the grid, such as its spacings, become numbers. Therefore products with
-    equal spacings are computed only once. The time step and Constants become Parameters. `constants` maps names to the
-    Constants that the expressions contain. `given` contains the numbers that the `subs` of an Operator set. `fixed`
-    contains the names of Parameters that a run cannot change later. The value for each name is a text that says what
-    was computed with the Parameter."""
+    """The values of symbols. The lengths of the grid, such as its spacings, become numbers. Because spacings become
+    numbers, products with equal spacings are computed only once. Devito's time step and Constants become Parameters of
+    Outcrop. `constants` maps names to the Constants that the expressions contain. `given` contains the numbers that the
+    `subs` of an Operator set. `fixed` maps the names of Parameters that a run cannot change later to texts. A text says
+    what was computed with the Parameter."""
 
     grid: Any
     dt: float
@@ -38,8 +38,8 @@ class SymbolValues:
 
     @cached_property
     def _lengths(self) -> dict[Any, Any]:
-        """The numbers of these symbols of the grid: spacings, origin, numbers of cells, and indices of the first and
-        last cells.
+        """A mapping from symbols of the grid to numbers. The symbols are the spacings, the origin, the numbers of
+        cells, and the indices of the first and last cells.
         """
         grid = self.grid
         found = dict(zip(grid.spacing_symbols, grid.spacing, strict=True))
@@ -62,7 +62,7 @@ class SymbolValues:
         return None
 
     def fix(self, expression: Any, what: str) -> None:
-        """Remember in `fixed` that `what` is computed with the values of the Parameters in `expression`."""
+        """Record in `fixed` that `what` is computed with the values of all Parameters in `expression`."""
         for symbol in expression.free_symbols:
             if isinstance(known := self.of(symbol), Parameter):
                 self.fixed.setdefault(known.name, what)
@@ -89,9 +89,9 @@ def number(value: Any) -> sympy.Expr:
 class Conversion:
     """Converts the expressions of one equation. `leaf` returns the replacement of an Indexed. `once` returns the
     replacement of a term whose value never changes (computed.py), or None if the value changes. The second argument of
-    `once` is true if a kernel can compute the term. In this case, `once` returns None unless the term reads several
-    cells. `positions` contains the replacements of dimensions, whose values are indices of cells and the number of the
-    time. `where` names the equation in messages."""
+    `once` is true if a kernel can compute the term. If a kernel can compute the term, `once` returns a replacement only
+    for a term that reads several cells. `positions` contains the replacements of dimensions, whose values are indices
+    of cells and the number of the time. `where` names the equation in messages."""
 
     where: str
     values: SymbolValues
@@ -100,8 +100,8 @@ class Conversion:
     positions: Mapping[Any, sympy.Expr] = field(default_factory=dict)
 
     def convert(self, node: Any) -> sympy.Expr:
-        """Convert the expression `node`. Raises InputError if no kernel can compute a term. The message contains this
-        term."""
+        """Convert the expression `node`. Raises InputError if the expression has a term that no kernel can compute. The
+        message contains this term."""
         if isinstance(node, Indexed):
             return self.leaf(node)
         if node.is_Number or node.is_NumberSymbol:
@@ -143,9 +143,10 @@ class Conversion:
 
 
 def _product(product: sympy.Expr) -> sympy.Expr:
-    """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. Devito's `solve`
-    returns solutions of the first form. The factor of u must be exactly 2. An error in the last digit of this factor
-    would act on u like a force in each step, and would become visible in long runs."""
+    """Multiply out sums in which terms cancel. For example, dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s.
+    Devito's `solve` returns products such as dt**2/m * (2*m*u/dt**2 + s). After this change, the factor of u must be
+    exactly 2. An error in the last digit of the factor of u would act on u like a force in each step, and would become
+    visible in long runs."""
     factors = sympy.Mul.make_args(product)
     for number, factor in enumerate(factors):
         rest = sympy.Mul(*factors[:number], *factors[number + 1 :])
@@ -179,8 +180,8 @@ def _why(node: Any) -> str:
 
 
 def shown(term: Any) -> str:
-    """Return a lowered term, or text, as one short line for a message. Indices are shown without the halo: u[t, x + 1]
-    for u[t, x + 9] with a halo of 8."""
+    """Return a lowered term, or text, as one short line for a message. The halo is subtracted from indices: with a halo
+    of 8, u[t, x + 9] is shown as u[t, x + 1]."""
     if not isinstance(term, sympy.Basic):
         return _cut(str(term))
     return _cut(str(term.xreplace({one: sympy.Symbol(_without_halo(one)) for one in term.atoms(Indexed)})))

@@ -1,8 +1,8 @@
 """`Lowered`: a stencil made from Devito's equations, and all other data that a run needs.
 
 Devito reads all values each time an operator is applied. Outcrop reads sources, coordinates, Constants and functions of
-time when a simulation is made, and fields when its first step begins. A later change would have no effect, so Outcrop
-detects and reports it.
+time when a simulation is made. Outcrop reads fields when the first step of the simulation begins. If a value changes
+after Outcrop has read it, the change would have no effect. Outcrop detects and reports such changes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from outcrop.language.stencil import PREVIOUS, Stencil
 
 
 class ReadValues:
-    """Checksums of the values that were read from Constants, functions of time and sparse functions. The data of
-    receivers are not included. An object that is both a source and a receiver counts as a receiver. After
-    `note_fields`, there are also checksums of Functions that no equation changes."""
+    """Checksums of the values that were read from Constants, functions of time and sparse functions. There are no
+    checksums of the data of receivers. An object that is both a source and a receiver counts as a receiver. After a
+    call of `note_fields`, this object also has checksums of the Functions that no equation changes."""
 
     def __init__(
         self, constants: Mapping[str, Any], signals: Mapping[str, Any], sources: Sequence[Any], receivers: Sequence[Any]
@@ -46,11 +46,12 @@ class ReadValues:
         self._fields: dict[str, tuple[Any, int | None]] = {}
 
     def changed(self) -> str | None:
-        """Return the first name whose values have changed, or None if no values have changed."""
+        """Return the name of the first values that have changed, such as "src.coordinates.data", or None if no values
+        have changed."""
         return next((name for name, read in self._readers.items() if _digest(read()) != self._before[name]), None)
 
     def note_fields(self, functions: Mapping[str, Any]) -> None:
-        """Keep the checksums of Functions at the first step. Later calls have no effect."""
+        """Compute and keep checksums of `functions` when the first step begins. Later calls have no effect."""
         if not self._fields:
             self._fields = {name: (one, _digest_of(one)) for name, one in functions.items()}
 
@@ -68,14 +69,15 @@ def _digest(values: Any) -> int:
 
 
 def _digest_of(function: Any) -> int | None:
-    """Return the checksum of the values of a Function, or None if the user has not accessed them."""
+    """Return the checksum of a Function's values, or None if the user has not accessed the values of this Function."""
     return _digest(function.data_with_halo) if has_values(function) else None
 
 
 @dataclass(frozen=True)
 class SavedSteps:
-    """Snapshots that the equations ask for, with `save=` or a ConditionalDimension. The fields are kept after the steps
-    `offset`, `offset` + `every`, and so on. If `initial` is true, the initial values are kept, too."""
+    """Snapshots that the equations ask for, with `save=` or a ConditionalDimension. Values of `fields` are kept after
+    the steps `offset`, `offset` + `every`, and so on. If `initial` is true, the initial values of the fields are kept,
+    too."""
 
     name: str
     fields: tuple[str, ...]
@@ -86,7 +88,7 @@ class SavedSteps:
 
 @dataclass(frozen=True)
 class SavedRead:
-    """A static field whose values belong to another run. In the step with Devito's number t, the field has the values
+    """A static field whose values come from another run. In the step with Devito's number t, the field has the values
     of `function` at t + `shift`."""
 
     name: str
@@ -98,28 +100,29 @@ class SavedRead:
 class Lowered:
     """A stencil, and all other data that a run needs.
 
-    Arrays have `shape` (nz, ny, nx): Devito's grid, with `padding` cells before and behind it along each axis. Devito's
-    first dimension is z and its last is x. A grid of two dimensions has ny = 1. For a grid of one dimension, nz and ny
-    are 1. `spacing`, `origin` and `dimensions` are in the order z, y, x. `origin` is the position of the arrays' cell
-    (0, 0, 0), in the grid's units. `dimensions` contains the names of Devito's dimensions, and "" for an axis that
-    Devito's grid does not have.
+    The arrays have `shape` (nz, ny, nx). They contain Devito's grid, and `padding` cells before and behind the grid
+    along each axis. Devito's first dimension becomes z, and Devito's last dimension becomes x. A grid of two dimensions
+    has ny = 1. For a grid of one dimension, nz and ny are 1. `spacing`, `origin` and `dimensions` are in the order z,
+    y, x. `origin` is the position of the arrays' cell (0, 0, 0), in the grid's units. `dimensions` contains the names
+    of Devito's dimensions, and "" for an axis that Devito's grid does not have.
 
-    Devito updates every cell of its grid, and also reads a halo around the grid. No equation changes the halo, whose
-    values are 0 unless the user has assigned other values. The padding of the arrays holds this halo. The boundary is
-    `fixed`. The rim of this boundary and the padding are both as thick as the stencil's radii. So exactly the cells of
-    Devito's grid are updated, and these cells get the same values as in Devito. If all equations leave out the same
-    number of cells at both ends of an axis, the padding is thinner by this number. If the caller of `from_devito` has
-    given another boundary, the arrays have no padding, and the halo is not used.
+    Devito updates every cell of its grid, and also reads a halo around the grid. No equation changes the values of the
+    halo. The halo contains zeros unless the user has assigned other values. The padding of the arrays holds Devito's
+    halo. The boundary is `fixed`. The rim and the padding are as thick as the radii of the stencil. Therefore a run
+    updates exactly the cells of Devito's grid, and computes the same values in these cells as Devito. If all equations
+    leave out n cells at both ends of an axis, the padding along this axis is thinner by n cells. If the caller of
+    `from_devito` has given another boundary, the arrays have no padding, and the halo is not used.
 
-    `first_time` is the number that Devito gives to Outcrop's step 0. For example, it is 1 if the equations run forward
-    in time and one of them reads t - dt. Step k has the number `first_time` + k * `direction`. `direction` is -1 if the
-    equations run backward in time. The values of `injections` and `signals` begin with step 0. `functions` maps names
-    of fields to Devito's objects, and `receivers` maps names of samplings to Devito's objects. `older`, `computed` and
-    `regions` describe fields that Devito does not have. `saved` contains the snapshots that the equations ask for.
-    `reads` contains the fields whose values another run has saved. These fields are the last fields of the stencil.
-    `boxes` contains the boxes in which the equations compute each field, or None for the whole grid. `fixed_parameters`
-    contains the parameters that a run cannot change later. The value for each parameter is a text that says what was
-    computed with the parameter. `read_values` detects whether a user has changed values after Outcrop read them.
+    `first_time` is the number that Devito gives to Outcrop's step 0. For example, `first_time` is 1 if the equations
+    run forward in time and one of them reads t - dt. Outcrop's step k has Devito's number `first_time` + k *
+    `direction`. `direction` is -1 if the equations run backward in time. The first values in `injections` and `signals`
+    belong to step 0. `functions` maps names of fields to Devito's objects, and `receivers` maps names of samplings to
+    Devito's objects. `older`, `computed` and `regions` describe fields that Devito does not have. `saved` contains the
+    snapshots that the equations ask for. `reads` contains the fields whose values another run has saved. The fields in
+    `reads` are the last fields of the stencil. `boxes` contains the boxes in which the equations compute each field, or
+    None for the whole grid. `fixed_parameters` maps the parameters that a run cannot change later to texts. A text says
+    what was computed with the parameter. `read_values` detects whether a user has changed values after Outcrop read
+    them.
     """
 
     stencil: Stencil
@@ -155,14 +158,14 @@ class Lowered:
 
     @property
     def max_steps(self) -> int | None:
-        """The maximum number of steps for which all sources and signals have values, and all receivers have room. None
-        if the program has no sources, signals and receivers."""
+        """The maximum number of steps for which all sources and signals have values, and all receivers have rows.
+        `max_steps` is None if the program has no sources, no signals and no receivers."""
         lengths = [one.steps for one in self.injections] + [len(values) for values in self.signals.values()]
         lengths += [self._room(one, 0) for one in self.receivers.values()]
         return min(lengths, default=None)
 
     def _room(self, receiver: Any, step: int) -> int:
-        """Return the number of rows that a receiver has for step `step` and all later steps."""
+        """Return the number of a receiver's rows that belong to step `step` and later steps."""
         first = self.first_time + self.direction * step
         return int(receiver.shape[0]) - first if self.direction == 1 else first + 1
 
@@ -170,7 +173,8 @@ class Lowered:
         """Copy each trace to `.data` of the receiver with the same name, in the rows that Devito uses. A trace has the
         shape (steps, points).
 
-        Raises InputError if a receiver does not have room for these steps. In this case, no receiver is changed.
+        Raises InputError if a receiver has too few rows for the steps of its trace. If one receiver has too few rows,
+        no receiver is changed.
         """
         first = self.first_time + self.direction * first_step
         for name, trace in traces.items():
@@ -182,7 +186,7 @@ class Lowered:
             self.receivers[name].data[low : low + len(trace)] = trace[:: self.direction]
 
     def functions_of(self, names: Collection[str]) -> dict[str, Any]:
-        """Return the Functions of Devito whose values become the values of the static fields in `names`."""
+        """Return the Functions of Devito from which the static fields in `names` get their values."""
         static = [name for name in self.static_fields if name in names]
         found = {name: self.functions[name] for name in static if name in self.functions}
         for name in static:
@@ -199,8 +203,8 @@ class Lowered:
         return (*names, *(name + PREVIOUS for name, storage in pairs if storage.history == 2))
 
     def planes(self, name: str) -> Callable[[int, int], NDArray[Any]] | None:
-        """Return a function that returns planes of the initial values of an array, or None if `initial` returns
-        None."""
+        """Return a function that reads planes of an array's initial values. Return None if `initial` returns None for
+        this array."""
         if name in self.regions:
             return lambda z0, z1: self._region(self.regions[name], z0, z1)
         array = self.initial(name)
@@ -208,11 +212,11 @@ class Lowered:
 
     def initial(self, name: str) -> NDArray[np.floating] | None:
         """Return the values in a Function's `.data`, with its halo, as an array of `shape`. Return None if the user has
-        not accessed `.data`. In this case, Devito's values are 0.
+        not accessed `.data`. In Devito, all values of a Function are 0 until the user accesses `.data`.
 
-        `name` is one of `state_names`. Some cells are computed by no equation, such as the halo. Devito stores such a
-        cell for each time, but Outcrop stores only one value. Raises InputError if the values of a cell differ between
-        the times that a run uses.
+        `name` is one of `state_names`. No equation computes some of the cells, such as the cells of the halo. For a
+        cell that no equation computes, Devito stores a value for each time, but Outcrop stores only one value. Raises
+        InputError if the values of such a cell differ between the times that a run uses.
         """
         field = name.removesuffix(PREVIOUS)
         if field in self.regions:
@@ -234,7 +238,7 @@ class Lowered:
         return int((self.first_time - self.direction * back) % function.shape_allocated[0])
 
     def _require_same_outside(self, field: str, function: Any) -> None:
-        """Raise InputError if a cell that no equation computes has different values in the rows that the steps use."""
+        """Raise InputError if a cell that no equation computes has different values at the times that the steps use."""
         rows = range(function.shape_allocated[0])
         if type(function.save) is int:
             oldest = self.first_time - self.direction * (function.time_order - 1)
@@ -277,15 +281,16 @@ class Lowered:
         return found
 
     def _padded(self, function: Any, time: tuple[int, ...], padding: tuple[int, ...]) -> NDArray[np.floating]:
-        """Return the values of a function at one time, extended by the padding. The padding has the values of the halo.
-        Cells of the padding beyond the halo are zero. No equation reads these cells."""
+        """Return the values of a function at one time, extended by the padding. The padding contains the values of
+        Devito's halo. Cells of the padding beyond the halo are zero. No equation reads these cells."""
         values, missing = self._stored(function, padding)
         whole = [n + 2 * (more - pad) for n, more, pad in zip(self.shape, padding, self.padding, strict=True)]
         return np.pad(values[time], [(width, width) for width in missing]).reshape(whole)
 
     def _stored(self, function: Any, padding: tuple[int, ...]) -> tuple[NDArray[np.floating], list[int]]:
         """Return the stored values of a function at all times, with the part of the halo that lies in the padding. This
-        array is a view. Also return the width of the padding beyond the halo along each of Devito's axes."""
+        array is a view. Also return, for each axis of Devito, the number of cells by which the padding is thicker than
+        the halo."""
         axes = [axis for axis in range(3) if self.dimensions[axis]]
         halo = [sizes[0] for sizes in function._size_inhalo[-len(axes) :]]
         index: list[Any] = [...]
@@ -298,6 +303,6 @@ class Lowered:
 
 
 def has_values(function: Any) -> bool:
-    """Return True if the user has given values to a function. Access to `.data` of another function would allocate its
-    array."""
+    """Return True if the user has given values to a function of Devito. For a function without values, an access to
+    `.data` would allocate the function's array."""
     return function._data is not None or function._initializer is not None

@@ -1,10 +1,11 @@
 """Convert Devito's inject and interpolate operations to Injections and Samplings, and check their order within a step.
 
-Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act directly after the last
-update of their field. Receivers of u.forward read the field at the end of the step. Receivers of u read the field
-before the first stage. A list is refused if Outcrop's order gives another result than the order of the list. For
-example, an equation must not read a field between the update of the field and its source, or between the source and the
-last update. A receiver of u.forward must not come before a source.
+Devito executes the operations of each step in the order of the user's list. Outcrop's order is fixed. Outcrop adds
+sources directly after the last update of their field. Receivers of u.forward read the field at the end of the step.
+Receivers of u read the field before the first stage of the step. Outcrop refuses a list if Outcrop's fixed order gives
+another result than the order of the list. For example, assume that the list has a source for a field. No equation may
+read the field between its update and the source, or between the source and the field's last update. A receiver of
+u.forward must not come before a source of u.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ class Points:
         return rows[self.first_time :: self.direction]
 
     def used(self, points: Injection | Sampling) -> NDArray[np.int64]:
-        """Return an array of shape (cells, axes) with the cells of Devito's grid in which sources or receivers have a
-        weight other than 0."""
+        """Return the cells of Devito's grid in which sources or receivers have a weight other than 0. The result is an
+        array of shape (cells, axes)."""
         found: NDArray[np.int64] = (points.cells - np.array(self.padding))[points.weights != 0]
         return found[:, list(PLACES[self.grid.dim])]
 
     def injections(self, operation: Any, position: int) -> Iterator[tuple[Injection, tuple[Any, ...]]]:
-        """Yield the injections of one inject operation. Each injection comes with the functions that its factor
+        """Yield the injections of one inject operation. Also yield, for each injection, the functions that its factor
         reads."""
         sparse = operation.interpolator.sfunction
         several = isinstance(operation.field, tuple | list) or getattr(operation.field, "is_Matrix", False)
@@ -121,8 +122,8 @@ class Points:
         return access_of(where, indexed, Cell(self.grid, self.direction, self.grid.dimensions))
 
     def _corners(self, where: str, sparse: Any, target: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the cells and weights of the corners. For a staggered target, the corners are shifted relative to the
-        grid."""
+        """Return the cells and the weights of the corners around each point. If the target field is staggered, the
+        corners are shifted relative to the grid."""
         interpolator, grid = sparse.interpolator, self.grid
         if isinstance(interpolator, LinearInterpolator) and sparse.r == 1:
             shifts = interpolator._field_shifts(target) if target is not None else ()
@@ -145,7 +146,7 @@ class Points:
         self, where: str, cells: NDArray[np.int64], weights: NDArray[np.float64], beyond: tuple[int, ...]
     ) -> None:
         """Raise InputError if a corner with a weight other than 0 lies more than `beyond` cells outside the grid. Move
-        corners with weight 0 into the grid."""
+        a corner with weight 0 that lies farther outside to the nearest cell that is allowed."""
         first = np.array(self.padding)
         last = first + np.maximum(spread(np.array(self.grid.shape)) - 1, 0)
         outside = ((cells < first - beyond) | (cells > last + beyond)).any(axis=2) & (weights != 0)
@@ -225,9 +226,10 @@ def _lowered(where: str, expression: Any, target: Any) -> Any:
 def _linear(
     where: str, sparse: Any, grid: Any, origin: Sequence[float]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the corners of points with linear interpolation. Devito computes the position of a point, in cells, in the
-    dtype of the grid. In float32, the weights then have relative errors of about 1e-5 in a large grid. A source adds
-    these errors to the field. Outcrop rounds in the same way, so that the results agree."""
+    """Return the corners of points, for linear interpolation. Devito computes the position of a point, in cells, in the
+    dtype of the grid. If the dtype is float32 and the grid is large, the weights have relative errors of about 1e-5. A
+    source adds values with these errors to the field. Outcrop rounds in the same way as Devito, so that Outcrop's
+    results agree with Devito's results."""
     points, spacing = np.asarray(sparse.coordinates.data, np.float64), [float(h) for h in grid.spacing]
     linear(where, points, grid.shape, spacing, origin)  # this call checks the points; its messages show coordinates
     dtype = np.dtype(grid.dtype).type
@@ -236,16 +238,16 @@ def _linear(
 
 
 def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the corners of a precomputed sparse function. The corners of a point lie around the point's own cell.
-    The weights of the corners are products of the coefficients along each axis."""
+    """Return the corners of the points of a precomputed sparse function. The corners of a point lie around the point's
+    own cell. The weight of each corner is the product of the coefficients along all axes."""
     coefficients = np.asarray(sparse.interpolation_coeffs.data, np.float64)  # (points, axes, 2 r)
     return _around(np.asarray(sparse.gridpoints_data, np.int64), coefficients)
 
 
 def _sinc(where: str, sparse: Any, grid: Any, target: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the corners of points with windowed sinc interpolation. Devito computes the weights for cells at multiples
-    of the spacing. Raises InputError if the cells of the field are at other positions, because the weights would be
-    wrong there."""
+    """Return the corners of points, for windowed sinc interpolation. Devito computes the weights for cells at multiples
+    of the spacing. Raises InputError if the cells of the field are not at multiples of the spacing, because Devito's
+    weights would be wrong for these cells."""
     interpolator, spacing = sparse.interpolator, np.asarray(grid.spacing, np.float64)
     shifts = (interpolator._field_shifts(target) if target is not None else ()) or (0,) * grid.dim
     moved = [0.5 * float(h) if shift != 0 else 0.0 for shift, h in zip(shifts, spacing, strict=True)]
@@ -278,7 +280,7 @@ def _around(
 
 @dataclass(frozen=True)
 class CellOperation:
-    """A source that acts on `field` at t + dt, a receiver of this field, or an equation that keeps this field.
+    """An operation on `field` at t + dt: a source, a receiver, or an equation that keeps values of this field.
     `position` is its place in the user's list. `cells` contains the cells of Devito's grid that the operation uses, in
     an array of shape (cells, axes). None means all cells."""
 
@@ -289,7 +291,7 @@ class CellOperation:
     cells: NDArray[np.int64] | None
 
     def is_disturbed(self, update: FieldUpdate) -> bool:
-        """Return True if `update` overwrites the cells of this operation, or reads their values at t + dt."""
+        """Return True if `update` overwrites cells of this operation, or reads the values of these cells at t + dt."""
         offsets: list[Any] = [one.offset for one in update.reads.values() if (one.field, one.shift) == (self.field, 1)]
         offsets += [0] if update.field == self.field else []
         if update.box is None or self.cells is None:
@@ -297,7 +299,7 @@ class CellOperation:
         return any(bool(_are_in(self.cells, update.box, one).any()) for one in offsets)
 
     def cell_outside(self, boxes: Sequence[Box | None]) -> list[int] | None:
-        """Return the first cell of this operation that lies in none of the boxes, or None."""
+        """Return the first cell of this operation that lies outside all boxes, or None if no cell lies outside."""
         if self.cells is None or None in boxes:
             return None
         covered = np.any([_are_in(self.cells, box, 0) for box in boxes if box is not None], axis=0)
@@ -306,15 +308,16 @@ class CellOperation:
 
 
 def _are_in(cells: NDArray[np.int64], box: Box, offset: Any) -> NDArray[np.bool_]:
-    """Return True for each cell that lies in the box after the box is moved by `offset`."""
+    """Return a boolean array: True for each cell that lies in the box shifted by `offset`."""
     low, end = np.array(box).T + np.array(offset)
     found: NDArray[np.bool_] = ((cells >= low) & (cells < end)).all(axis=1)
     return found
 
 
 def check_order(operations: Sequence[CellOperation], updates: Sequence[FieldUpdate]) -> None:
-    """Raise InputError if Outcrop's fixed order within a step differs from the order of the user's list. Also raise
-    InputError for a source in a cell that no equation computes. There, Devito adds the source to an older value."""
+    """Raise InputError if Outcrop's fixed order within a step gives another result than the order of the user's list.
+    Also raise InputError for a source in a cell that no equation computes. In a cell that no equation computes, Devito
+    adds the source to an older value."""
     step = "backward" if any(update.direction == -1 for update in updates) else "forward"
     for one in operations:
         name, new = one.field, f"{one.field}.{step}"

@@ -1,9 +1,9 @@
-"""Turn a list of Devito objects into an object of the class Lowered. The list is the program of one time step. A
+"""Turn a list of Devito objects into an object of the class Lowered. The list of objects describes one time step. A
 Lowered has a stencil and all other data that a run needs.
 
 An Operator of Devito does not keep the equations from which it was built. An Operator keeps only the loops of the
-generated code. These loops contain the equations in another form. Inside `with keep_equations():`, new Operators keep
-their equations, too.
+generated code. The loops of the generated code contain the equations in another form. Operators that are built inside
+`with keep_equations():` also keep their equations.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ def keep_equations() -> Iterator[None]:
 
 
 def equations_of(operator: Any) -> tuple[Any, dict[Any, float]]:
-    """Return the equations of an Operator, and the numbers that replace symbols. Raises InputError if the Operator does
-    not keep its equations, or if a symbol has no number."""
+    """Return the equations of an Operator, and a mapping from symbols to the numbers that replace these symbols. Raises
+    InputError if the Operator does not keep its equations, or if it replaces a symbol by something that is not a
+    number."""
     kept = getattr(operator, _KEPT, None)
     if kept is None:
         raise InputError(
@@ -108,11 +109,12 @@ def from_devito(
 
     `equations` are `Eq`, `Inc`, and the results of `SparseTimeFunction.inject` and `.interpolate`, also in nested
     lists, or an `Operator` that keeps its equations (`keep_equations`). If `boundary` is None, the grid has Devito's
-    boundary, which is a halo (see Lowered). A boundary has Devito's names of the axes. `first_time` is Devito's
-    `time_m`, or `time_M` if the equations run backward in time, and has the same default. The function allocates no
-    arrays of the grid's size.
+    boundary, which is a halo (see Lowered). In a given `boundary`, the axes have Devito's names. `first_time` is
+    Devito's `time_m`, or `time_M` if the equations run backward in time, and has the same default. The function
+    allocates no arrays of the grid's size.
 
-    Raises InputError if a part cannot be lowered. The message contains the equation, the term and the reason.
+    Raises InputError if a part of the time step cannot be lowered. The message contains the equation, the term and the
+    reason.
     """
     given: dict[Any, float] = {}
     operations = _flatten(equations, given)
@@ -186,8 +188,8 @@ def from_devito(
 
 
 def _flatten(equations: Any, given: dict[Any, float], depth: int = 0) -> list[Any]:
-    """Return the operations of nested lists and of Operators. The numbers that Operators give to symbols are added to
-    `given`."""
+    """Return one list with the operations of nested lists and of Operators. The numbers by which Operators replace
+    symbols are added to `given`."""
     if depth > _MAX_DEPTH:
         raise InputError(f"equations are nested in more than {_MAX_DEPTH} lists; give them in one")
     found: list[Any] = []
@@ -242,10 +244,10 @@ def _names(stages: Stages) -> set[str]:
 
 
 def _first_time(updates: Sequence[FieldUpdate], operations: Sequence[Any], direction: int) -> int:
-    """Return the number of the first step of Devito's own loop. In this step, all values that the equations read exist
-    for the first time. A loop backward in time begins at the last time for which all sources, receivers and functions
-    of time have values. If there are none of them, the loop begins at the last time of the saved functions that the
-    equations read."""
+    """Return Devito's number of the first step in Devito's own loop. The first step is the earliest step for which all
+    values exist that the equations read. A loop backward in time begins at the last time for which all sources,
+    receivers and functions of time have values. If the program has no sources, receivers and functions of time, the
+    loop begins at the last time of the saved functions that the equations read."""
     back = max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
     if direction == 1:
         return back
@@ -260,17 +262,17 @@ def _first_time(updates: Sequence[FieldUpdate], operations: Sequence[Any], direc
 
 @dataclass(frozen=True)
 class _Origin:
-    """Says how Devito's numbers of cells and times differ from the numbers in a run. The first cell of Devito's grid
-    has the index `padding` in the arrays of a run. Step 0 has Devito's number `first_time`, and step k has the number
-    `first_time` + k * `direction`."""
+    """Describes how Devito's numbers of cells and times differ from the numbers in a run. The first cell of Devito's
+    grid has the index `padding` in the arrays of a run. Step k of a run has Devito's number `first_time` + k *
+    `direction`."""
 
     padding: tuple[int, int, int]
     first_time: int
     direction: int
 
     def positions(self, update: FieldUpdate, grid: Any) -> dict[Any, sympy.Expr]:
-        """Return the values of the dimensions in the expression of an update: the index of the computed cell, and the
-        number of the time."""
+        """In the expression of an update, dimensions stand for the index of the computed cell and the number of the
+        time. Return the values that replace these dimensions."""
         found: dict[Any, sympy.Expr] = {grid.time_dim: self.first_time + self.direction * t}
         axes = zip(update.base, NAMES[grid.dim], PLACES[grid.dim], strict=True)
         found |= {one: Position(axis) - self.padding[place] for one, axis, place in axes if one.is_Symbol}
@@ -280,8 +282,8 @@ class _Origin:
 def _stencil(
     name: str, stages: Stages, statics: StaticFields, text: str, has_halo: bool, origin: _Origin
 ) -> tuple[Stencil, tuple[int, int, int] | None]:
-    """Return the stencil and a number for each axis. No equation computes this number of cells at each end of the axis,
-    so these cells lie in the rim. If the arrays have no padding, the second result is None."""
+    """Return the stencil, and for each axis the number of cells at each end that no equation computes. Cells that no
+    equation computes lie in the rim. If the arrays have no padding, the second result is None."""
     grid = statics.values.grid
     edges = _edges(stages, grid) if has_halo else None
     if edges is not None and any(edges):
@@ -308,8 +310,8 @@ def _with_last(stencil: Stencil, names: Sequence[str]) -> Stencil:
 
 
 def _edges(stages: Stages, grid: Any) -> tuple[int, int, int] | None:
-    """Return the number of cells that all equations leave out at both ends of each axis, or None if the equations
-    differ."""
+    """Return the number of cells that all equations leave out at both ends of each axis. Return None if the equations
+    compute different boxes, or if the numbers at both ends differ."""
     boxes = {part.box for one in stages.updates if one.copied is None for part in _chain(one)}
     if len(boxes) != 1:
         return None
@@ -326,7 +328,7 @@ def _padding(stencil: Stencil, left_out: tuple[int, int, int]) -> tuple[int, int
 
 
 def _chain(update: FieldUpdate) -> list[FieldUpdate]:
-    """Return an update and the earlier updates that it continues."""
+    """Return an update and all earlier updates that it continues."""
     return [update, *(_chain(update.earlier) if update.earlier else ())]
 
 
@@ -354,9 +356,10 @@ def _made(name: str, stages: Stages, statics: StaticFields, text: str, origin: _
 def _expression(
     update: FieldUpdate, stage: int, stages: Stages, statics: StaticFields, origin: _Origin
 ) -> sympy.Expr:
-    """Convert the expression of an update in stage number `stage`. An access becomes a read of a field. If the stage
-    needs the value before the field's latest update (`age` is 1), the access becomes a read of the field's `previous`.
-    A function without space axes becomes a signal. Cells outside the update's box keep their value."""
+    """Convert the expression of an update in stage number `stage`. Each access of the expression becomes a read of a
+    field. An access to the value before the field's latest update (`age` is 1) becomes a read of the field's
+    `previous`. A function without space axes becomes a signal. Cells outside the update's box keep their value.
+    """
 
     def load(access: Access) -> sympy.Expr:
         if not access.offset:
@@ -384,15 +387,15 @@ def _expression(
         kept = Access(update.function, int(update.version > 1), (0,) * len(update.box), update.version - 1)
         outer = load(kept)
     region = statics.region(update.box)
-    # The region is 0 or 1. Both products and the sum are exact, so each cell gets one of the two values.
+    # The region is 0 or 1, so the products and the sum are exact. Each cell gets the value of `inner` or `outer`.
     return region * inner + (1 - region) * outer
 
 
 def _points(
     operations: Sequence[Any], updates: Sequence[FieldUpdate], kept: Sequence[Kept], points: Points
 ) -> tuple[tuple[Injection, ...], tuple[Sampling, ...], dict[str, Any]]:
-    """Return the sources, the receivers, and the functions that they read. Raises InputError if Outcrop's fixed order
-    within a step differs from the order of the user's list."""
+    """Return the sources, the receivers, and the functions that sources and receivers read. Raises InputError if
+    Outcrop's fixed order within a step gives another result than the order of the user's list."""
     injections: list[Injection] = []
     samplings: list[Sampling] = []
     order = [CellOperation(one.position, one.where, one.field, False, None) for one in kept if one.shift == 1]
@@ -416,8 +419,8 @@ def _points(
 
 
 def _receivers(operations: Sequence[Any]) -> dict[str, Any]:
-    """Return the receivers in a dictionary. The keys are the names of the receivers. Raises InputError if two receivers
-    have the same name, or if one receiver interpolates twice."""
+    """Return a dictionary that maps the name of each receiver to the receiver. Raises InputError if two receivers have
+    the same name, or if one receiver interpolates twice."""
     found: dict[str, Any] = {}
     for position, one in enumerate(operations):
         if isinstance(one, Interpolation):

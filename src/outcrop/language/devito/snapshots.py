@@ -1,4 +1,4 @@
-"""Turn Devito's ways to keep values of several times into snapshots.
+"""Make snapshots from TimeFunctions in which Devito keeps the values of several times.
 
 A TimeFunction with `save=nt` keeps the values of each step. A TimeFunction along a ConditionalDimension with a factor
 keeps the values of each `factor`-th step:
@@ -24,9 +24,9 @@ from outcrop.language.devito.lowered import SavedSteps
 
 @dataclass(frozen=True)
 class Kept:
-    """An equation that keeps values of `field` as `name`, once in `every` steps. If `shift` is 1, the equation keeps
-    the value at the end of the step, and otherwise the value at the beginning of the step. `position` is the place of
-    the equation in the user's list."""
+    """An equation that copies the values of `field` to the TimeFunction `name`, once in `every` steps. If `shift` is 1,
+    the equation keeps the value at the end of the step. Otherwise, the equation keeps the value at the beginning of the
+    step. `position` is the place of the equation in the user's list."""
 
     position: int
     where: str
@@ -45,8 +45,8 @@ def is_kept(lines: LoweredEquation) -> bool:
 
 
 def kept_of(lines: LoweredEquation, grid: Any, direction: int) -> list[Kept]:
-    """Return the values that an equation keeps. Raises InputError if the equation does not keep a field at regular
-    steps."""
+    """Return descriptions (`Kept`) of the values that an equation keeps. Raises InputError if the equation does not
+    keep a field at regular steps."""
     found = []
     for one in lines.equations:
         function, where = one.lhs.function, lines.where
@@ -86,7 +86,7 @@ def saved_steps(
             raise InputError(f"{one.where}: {one.name} keeps {one.field}, but no equation computes it")
         if any(other.name == one.name for other in found):
             raise InputError(f"{one.where}: two equations write {one.name}")
-        # Devito executes the equation at the times t with t % factor == 0.
+        # Devito executes an equation that keeps values at the times t with t % factor == 0.
         offset = (one.shift - direction * first_time) % one.every
         found.append(SavedSteps(one.name, (one.field,), one.every, offset, offset == 0 and one.shift == 0))
     saved = tuple(name for name in written if type(getattr(functions[name], "save", None)) is int)

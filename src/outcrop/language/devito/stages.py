@@ -2,12 +2,12 @@
 
 Devito executes the equations of a step one after another, in their order. Outcrop computes all updates of a stage from
 the values that exist before the stage. So an update that reads a new value must be in a later stage than the update
-that computes the value. An update can overwrite a value of the previous step. Other updates that read this old value
-must be in the same stage as the first update, or in an earlier stage.
+that computes the value. An update can overwrite a value of the previous step. Other updates that read the old value
+must be in the same stage as the update that overwrites it, or in an earlier stage.
 
-Several equations for the same field become one update if no other equation reads the field in between. Otherwise, the
-field has several versions in a step, each in a stage of its own. A value that a stencil cannot keep, such as
-u(t - 2 dt), gets a field of its own (OlderValues).
+Several equations for the same field become one update if no other equation between them reads the field. If another
+equation between them reads the field, the field has several versions in a step, each in a stage of its own. A value
+that a stencil cannot keep, such as u(t - 2 dt), is kept in an additional field (OlderValues).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from outcrop.language.devito.equation import Access, Box, FieldUpdate, OlderValu
 
 @dataclass(frozen=True)
 class Stages:
-    """Updates, and for each update the number of its stage. Each field has one update for each of its versions."""
+    """The updates of a step, and the number of each update's stage. There is one update for each version of a field.
+    """
 
     updates: tuple[FieldUpdate, ...]
     numbers: tuple[int, ...]
@@ -32,8 +33,8 @@ class Stages:
         return [number for one, number in zip(self.updates, self.numbers, strict=True) if one.field == field]
 
     def age(self, access: Access, stage: int) -> int:
-        """Return the age that the value of `access` has in this stage. The age is 0 for the newest value of the field,
-        and 1 for the value before the field's latest update."""
+        """Return the age of the value of `access` in stage number `stage`. The age is 0 for the newest value of the
+        field, and 1 for the value before the field's latest update."""
         done = sum(number < stage for number in self.versions(access.field))
         return done - (access.version if access.shift == 1 else access.shift)
 
@@ -59,9 +60,9 @@ def stages_of(updates: Sequence[FieldUpdate]) -> Stages:
 
 
 def _merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
-    """Return one update for each version of a field. Raises InputError if an update reads a new value before this value
-    is computed, in all cells or in some cells. Also raises InputError if an update overwrites a value that the same
-    update reads at neighbours."""
+    """Return one update for each version of a field. Raises InputError if an update reads the new value of any cell
+    before this value is computed. Also raises InputError if an update overwrites a value that the same update reads at
+    neighbours."""
     found: list[FieldUpdate] = []
     latest: dict[str, int] = {}
     read_since: set[str] = set()
@@ -97,8 +98,9 @@ def _merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
 
 
 def _reads_early(update: FieldUpdate, access: Access, number: int, updates: Sequence[FieldUpdate]) -> bool:
-    """Return True if `update` reads cells of a field at t + dt that only this update or a later update computes. There,
-    Devito reads a value of an earlier step. `number` is the place of `update` in the list of all updates."""
+    """Return True if `update` reads cells of a field at t + dt that only this update or a later update computes. For
+    such a cell, Devito reads a value of an earlier step. `number` is the place of `update` in the list of all updates.
+    """
     whole = tuple((0, int(extent)) for extent in update.function.grid.shape)
     read = tuple((low + step, end + step) for (low, end), step in zip(update.box or whole, access.offset, strict=True))
     left = [_common(read, one.box or whole) for one in updates[number:] if one.field == access.field]
@@ -114,7 +116,7 @@ def _common(one: Box, other: Box) -> Box:
 
 
 def _without(box: Box, other: Box) -> Iterator[Box]:
-    """Yield boxes that contain the cells of `box` outside `other`. A box without cells can be among them."""
+    """Yield boxes that contain the cells of `box` outside `other`. A yielded box can be empty."""
     for axis, ((low, end), (first, stop)) in enumerate(zip(box, other, strict=True)):
         yield (*box[:axis], (low, min(end, first)), *box[axis + 1 :])
         yield (*box[:axis], (max(low, stop), end), *box[axis + 1 :])
@@ -127,8 +129,8 @@ def _is_read_only(access: Access, updates: Sequence[FieldUpdate]) -> bool:
 
 
 def _as_ordered(access: Access, latest: dict[str, int]) -> Access:
-    """Return a copy of `access` in which `version` is the version that the access reads. A Function has no time, so an
-    equation that comes after the update of a Function reads the new value."""
+    """Return a copy of `access` whose `version` is the version of the field that the access reads. A Function has no
+    time, so an equation that comes after the update of a Function reads the new value."""
     version = latest.get(access.field, 0)
     if not getattr(access.function, "is_TimeFunction", False) and access.offset:
         return replace(access, shift=min(version, 1), version=version)
@@ -136,8 +138,8 @@ def _as_ordered(access: Access, latest: dict[str, int]) -> Access:
 
 
 def _check_overwritten(update: FieldUpdate, access: Access) -> None:
-    """Raise InputError if an update reads neighbours that the same update overwrites. The result of such an update
-    would depend on the order of the cells."""
+    """Raise InputError if an update reads neighbours that the same update overwrites. The result would depend on the
+    order in which the cells are updated."""
     has_time = getattr(access.function, "is_TimeFunction", False)
     if access.field != update.field or not access.near or (has_time and access.shift != 1):
         return
@@ -155,15 +157,15 @@ def _overlap(box: Box, offset: tuple[int, ...]) -> bool:
 class _Copies:
     """The fields that keep older values. Each key of `fields` is a pair: the name of a field, and the age of the kept
     value at time t, in steps. `late` describes the updates that read a field after the field was overwritten in the
-    same step. Such an update needs a copy of the value from the beginning of the step. An entry of `late` has the field
-    and the version of the update, and the name of the field that the update reads."""
+    same step. An update in `late` needs a copy of the field's value from the beginning of the step. An entry of `late`
+    has three values: the field and the version of the update, and the name of the field that the update reads."""
 
     fields: dict[tuple[str, int], OlderValues]
     late: set[tuple[str, int, str]]
 
     def in_place(self, update: FieldUpdate) -> FieldUpdate:
-        """Return a copy of an update. If the update reads a value that the stencil does not keep, the copy of the
-        update reads the field that keeps this value."""
+        """Return a copy of an update. Where the update reads a value that the stencil does not keep, the copy reads the
+        field that keeps this value."""
 
         def replaced(access: Access) -> Access:
             kept = self.fields.get((access.field, -access.shift))
@@ -178,8 +180,8 @@ class _Copies:
         return replace(update, reads=reads, earlier=self.in_place(update.earlier) if update.earlier else None)
 
     def updates(self, merged: Sequence[FieldUpdate]) -> Iterator[FieldUpdate]:
-        """Yield an update for each copy. The update replaces the older value by a value that is one step newer. A copy
-        of the value at the beginning of a step is made during this step."""
+        """Yield an update for each copy. This update replaces the kept value by the value that is one step newer. A
+        copy of the value at the beginning of a step is made during this step."""
         for (field, steps), kept in self.fields.items():
             newer = self.fields.get((field, steps - 1)) if steps > 1 else None
             first = next(one for one in merged if one.field == field)

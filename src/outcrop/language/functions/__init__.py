@@ -1,4 +1,5 @@
-"""Functions such as exp and sin, which expressions may use. Their results have the same bits on every machine.
+"""Functions such as exp and sin, which expressions may use. The results of these functions have the same bits on every
+machine.
 
 The C libraries of different systems can give different bits for exp. So Outcrop has its own functions. A function is a
 fixed list of elementary operations (its recipe), like the program of a stage:
@@ -8,8 +9,8 @@ fixed list of elementary operations (its recipe), like the program of a stage:
     arithmetic.py: both kinds of operations        coefficients.py: constants, which a script computes
 
 In C, each function has a version for one cell, `cell_exp`, and a version for a vector, `vector_exp`. In the versions
-for one cell, `cell` is the type of a number and `word` the type of its bits. The vectors `v` of numbers and the masks
-`m` have the types that generate.py defines. `n` is a vector of words.
+for one cell, `cell` is the type of a number, and `word` is the type of its bits. The vectors `v` of numbers and the
+masks `m` have the types that generate.py defines. `n` is a vector of words.
 
 `docs/reference/functions.md` has the largest errors of all functions.
 """
@@ -48,8 +49,8 @@ FUNCTIONS = {**dict.fromkeys(_OF_ONE, 1), **dict.fromkeys(_OF_TWO, 2)}
 
 
 def call(name: str, dtype: str, *arguments: Any) -> Any:
-    """Return the values of a function, computed with NumPy. The arguments are arrays or scalars of this dtype, with the
-    same shape or with shapes that can be broadcast."""
+    """Compute a function with NumPy, and return its values. The arguments are arrays or scalars of the dtype `dtype`.
+    The shapes of the arguments are equal or can be broadcast."""
     import numpy as np  # `outcrop info` reads programs without NumPy, so NumPy is imported only when it is needed
 
     with np.errstate(all="ignore"):
@@ -60,8 +61,8 @@ _TYPES = {"float32": ("float", "unsigned int"), "float64": ("double", "unsigned 
 
 
 def definitions(names: Sequence[str], dtype: str, lanes: int) -> Iterator[str]:
-    """Yield C code that defines the functions `names`. The vectors have `lanes` numbers. If `lanes` is 1, there are no
-    vectors."""
+    """Yield C code that defines the functions `names`. The vectors have `lanes` numbers. If `lanes` is 1, only the
+    versions for one cell are defined."""
     cell, word = _TYPES[dtype]
     yield f"typedef {cell} cell;"
     yield f"typedef {word} word;"
@@ -97,7 +98,8 @@ def _definition(name: str, dtype: str, lanes: int) -> Iterator[str]:
 
 @cache
 def operations_of(name: str) -> int:
-    """Return about how many operations a function performs on a value. Conversions to bits are not counted."""
+    """Return the approximate number of operations that a function performs for one value. Conversions to bits are not
+    counted."""
     lines = Lines("float32", 1)
     RECIPES[name](lines, *(Text(lines, f"a{number}") for number in range(FUNCTIONS[name])))
     # the operations inside `rarely` have a deeper indent

@@ -1,15 +1,15 @@
 """Compute with the operations of a recipe, in NumPy or as text in C.
 
-A recipe (`recipes.py`) is a Python function that gets an arithmetic and its arguments. The same
-recipe runs with both arithmetics in this file. So the oracle and the kernels perform the same operations in the same
-order, and get the same bits:
+A recipe (`recipes.py`) is a Python function. A recipe gets an arithmetic, and the values to which the function is
+applied. This file has two arithmetics, and the same recipe runs with both arithmetics. So the oracle and the kernels
+perform the same operations in the same order, and get the same bits:
 
     Arrays(dtype)           values are NumPy arrays; the operations are performed immediately
     Lines(dtype, lanes)     values are names of variables in C; each operation appends a line
 
 A recipe may use + - * / on numbers, and + - & | ^ << >> on bits. `bits` and `from_bits` convert between a number and
-its bits, and change no bit. All of these operations are exact or round once, by the rules of IEEE 754, on every
-processor.
+its bits, and change no bit. On every processor, each operation of a recipe is exact or rounds once, by the rules of
+IEEE 754.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class NumberFormat:
 
     @property
     def mantissa(self) -> int:
-        """The bits of the mantissa without its leading bit."""
+        """A mask in which the bits of the mantissa are 1. The leading bit of the mantissa is not stored, and is not in
+        the mask."""
         return (1 << self.digits) - 1
 
     @property
@@ -65,9 +66,8 @@ class NumberFormat:
 
     @property
     def shifter(self) -> float:
-        """A number that is added and then subtracted to round x: (x + shifter) - shifter is the whole number nearest to
-        x. The last bits of x + shifter are the last bits of this whole number. This is true for
-        |x| < 2^(digits - 1)."""
+        """A number that rounds x: (x + shifter) - shifter is the whole number nearest to x. The last bits of x +
+        shifter are the last bits of the nearest whole number. |x| must be less than 2^(digits - 1)."""
         return 1.5 * 2.0**self.digits
 
 
@@ -75,8 +75,8 @@ FORMATS = {"float32": NumberFormat(23, 32), "float64": NumberFormat(52, 64)}
 
 
 class Arithmetic(ABC):
-    """The base of both arithmetics. A few operations are different in the two arithmetics. All other operations are
-    composed of these operations, and are defined only here."""
+    """The base of both arithmetics, `Arrays` and `Lines`. Each arithmetic has its own definition of a few elementary
+    operations. All other operations are composed of the elementary operations, and are defined only in this class."""
 
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
@@ -109,12 +109,13 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def entry(self, table: Sequence[int], index: Value) -> Value:
-        """Return entries of a table as numbers. The bits `index` are the positions of these entries in the table."""
+        """Return entries of `table` as numbers. `index` contains the positions of these entries in the table, as bits.
+        """
 
     @abstractmethod
     def rarely(self, a: Value, b: Value, values: Sequence[Value], compute: Compute) -> list[Value]:
-        """Return the values that `compute` returns where a > b, and `values` elsewhere. If a > b is false everywhere,
-        the operations of `compute` are not performed."""
+        """Return the values of `compute()` where a > b, and `values` elsewhere. If a > b is false everywhere, the
+        operations of `compute` are not performed."""
 
     # --- operations that are composed --------------------------------------------------------------------------------
 
@@ -126,7 +127,7 @@ class Arithmetic(ABC):
         return self.bits(x) & self.whole(self.format.sign)
 
     def with_sign(self, x: Value, sign: Value) -> Value:
-        """Return -x where the sign bit is 1 in the bits `sign`, and x elsewhere."""
+        """Return -x where the sign bit of `sign` is 1, and x elsewhere."""
         return self.from_bits(self.bits(x) ^ sign)
 
     def pick(self, mask: Value, then: Value, other: Value) -> Value:
@@ -135,8 +136,8 @@ class Arithmetic(ABC):
         return self.from_bits(second ^ ((first ^ second) & mask))
 
     def rounded(self, x: Value) -> tuple[Value, Value]:
-        """Return the whole number n that is nearest to x, and bits whose last bits are the last bits of n. |x| must be
-        less than 2^(digits - 1)."""
+        """Return two values: the whole number n that is nearest to x, and bits that end in the last bits of n. |x| must
+        be less than 2^(digits - 1)."""
         shifter = self.number(self.format.shifter)
         shifted = x + shifter
         return shifted - shifter, self.bits(shifted)
@@ -145,11 +146,11 @@ class Arithmetic(ABC):
         return self.rounded(x)[0]
 
     def last_bits(self, n: Value) -> Value:
-        """Return bits whose last bits are the last bits of the whole number n. |n| must be less than 2^(digits - 1)."""
+        """Return bits that end in the last bits of the whole number n. |n| must be less than 2^(digits - 1)."""
         return self.bits(n + self.number(self.format.shifter))
 
     def power_of_two(self, last_bits: Value) -> Value:
-        """Return 2^n for whole n from 1 - bias to bias. `last_bits` has the last bits of n."""
+        """Return 2^n. The whole number n must be from 1 - bias to bias. `last_bits` has the last bits of n."""
         return self.from_bits((last_bits << self.whole(self.format.digits)) + self.whole(self.format.one))
 
     def from_whole(self, bits: Value) -> Value:
@@ -158,35 +159,35 @@ class Arithmetic(ABC):
         return self.from_bits(bits | self.whole(unit)) - self.number(2.0**self.format.digits)
 
     def polynomial(self, coefficients: Sequence[float], x: Value) -> Value:
-        """Return the value at x of the polynomial with these coefficients, computed by Horner's rule. The first
-        coefficient belongs to the power 0."""
+        """Return the value of a polynomial at x, computed by Horner's rule. The first of the `coefficients` belongs to
+        the power 0."""
         result = self.number(coefficients[-1])
         for one in reversed(coefficients[:-1]):
             result = result * x + self.number(one)
         return result
 
     def exact_sum(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Return the rounded sum, and its rounding error (D. E. Knuth, Seminumerical Algorithms, 4.2.2)."""
+        """Return the rounded sum a + b, and its rounding error (D. E. Knuth, Seminumerical Algorithms, 4.2.2)."""
         total = a + b
         back = total - a
         return total, (a - (total - back)) + (b - back)
 
     def ordered_sum(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Return the rounded sum, and its rounding error. |a| must be at least |b|, or a must be 0 (T. J. Dekker,
+        """Return the rounded sum a + b, and its rounding error. |a| must be at least |b|, or a must be 0 (T. J. Dekker,
         Numer. Math. 18, 224, 1971)."""
         total = a + b
         return total, b - (total - a)
 
     def halves(self, x: Value) -> tuple[Value, Value]:
-        """Return two numbers whose sum is x. Each of them has half of the digits of x (Dekker). |x| must not be
-        huge."""
+        """Return two numbers whose sum is x. Each of the two numbers has half of the digits of x (Dekker). |x| must not
+        be huge."""
         digits = self.format.digits
         scaled = x * self.number(2.0 ** (digits // 2 + 1) + 1)
         high = scaled - (scaled - x)
         return high, x - high
 
     def exact_product(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Return the rounded product, and its rounding error (Dekker)."""
+        """Return the rounded product a b, and its rounding error (Dekker)."""
         product = a * b
         (a1, a2), (b1, b2) = self.halves(a), self.halves(b)
         return product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2)
@@ -233,7 +234,8 @@ class Arrays(Arithmetic):
 
 @dataclass(frozen=True)
 class Text:
-    """A variable or a constant in C. An operator of Python that is applied to it appends a line of C."""
+    """The name of a variable or a constant in C. If an operator of Python is applied to a `Text`, a line of C is
+    appended."""
 
     lines: Lines
     name: str
@@ -271,8 +273,10 @@ class Text:
 
 
 class Lines(Arithmetic):
-    """Writes the body of a function in C. With `lanes` = 1, the numbers have the type `cell` and their bits the type
-    `word`. Otherwise they are vectors of the types `v` and `n`, and the mask of a comparison has the type `m`."""
+    """Writes the body of a function in C. With `lanes` = 1, numbers have the type `cell`, and the bits of numbers have
+    the type `word`. With more lanes, numbers are vectors of the type `v`, and the bits of numbers are vectors of the
+    type `n`. The mask of a comparison then has the type `m`.
+    """
 
     def __init__(self, dtype: str, lanes: int) -> None:
         super().__init__(dtype)
@@ -285,7 +289,7 @@ class Lines(Arithmetic):
         self._known: dict[str, Text] = {}
 
     def variable(self, code: str, is_bits: bool = False) -> Text:
-        """Append a variable with the value of `code`."""
+        """Append a line of C that defines a variable with the value of `code`."""
         self._count += 1
         name = f"f{self._count}"
         self.lines.append(f"{self._indent}const {self._types[is_bits]} {name} = {code};")

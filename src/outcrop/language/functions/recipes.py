@@ -1,11 +1,11 @@
 """The recipes of the functions. First come exp, log, powers and tanh:
 
 exp     x = n ln 2 + r with a whole number n and |r| <= ln 2 / 2. Then exp(x) = 2^n (1 + r + r^2 q(r)).
-log     x = 2^e m with m from sqrt(1/2) to sqrt(2). With f = m - 1 and s = f / (2 + f), log(m) = 2 artanh(s), which is
-        2 s + s R(s^2). Because 2 s = f - s f, and s f = f^2 / 2 - s f^2 / 2, the large part f has no rounding error:
-        log(m) = f - (f^2 / 2 - s (f^2 / 2 + R)).
-power   exp(b log(a)), with about twice the digits in log(a) and in the product. With fewer digits, the relative error
-        of log(a) would be multiplied by b log(a) in the result.
+log     x = 2^e m with m from sqrt(1/2) to sqrt(2). Let f = m - 1 and s = f / (2 + f). Then log(m) = 2 artanh(s) = 2 s +
+        s R(s^2). Because 2 s = f - s f and s f = f^2 / 2 - s f^2 / 2, log(m) = f - (f^2 / 2 - s (f^2 / 2 + R)). In this
+        form, the large part f has no rounding error.
+power   exp(b log(a)), with about twice the digits in log(a) and in the product. These digits are necessary, because the
+        relative error of log(a) is multiplied by b log(a) in the result.
 tanh    A polynomial for |x| < 9/16, otherwise 1 - 2 / (exp(2 |x|) + 1).
 
 ln 2 is stored as two parts. The product of n and the first part is exact, because this part has as many zero bits at
@@ -13,16 +13,15 @@ its end as n has digits.
 
 The rest of the file has the recipes of sin, cos, tan and atan2. The argument of sin, cos and tan is reduced:
 x = n pi / 2 + r with a whole number n and |r| <= pi / 4. Polynomials give sin(r) and cos(r). The last two bits of n
-decide which of these two values is the result, and which sign the result has. The error of r must be small compared
-with r, even if r is tiny. So r is stored as the sum of two numbers:
+decide whether sin(r) or cos(r) is the result, and which sign the result has. The error of r must be small compared with
+r, even if r is tiny. So r is stored as the sum of two numbers:
 
     |x| up to FAST      n times pi / 2 is subtracted in four parts. The products with the first three parts are exact,
                         because these parts have as many zero bits at their ends as n has digits (W. J. Cody and
                         W. Waite, Software Manual for the Elementary Functions, Prentice-Hall 1980).
-    larger |x|          x is a whole number times a power of two. This whole number is multiplied by digits of 2 / pi.
-                        Only those digits are used that affect the fraction of the product and the last bits of n
-                        (M. Payne and
-                        R. Hanek, SIGNUM Newsletter 18, 19, 1983). So the result is as precise as for small |x|.
+    larger |x|          x is a whole number m times a power of two, and m is multiplied by digits of 2 / pi. The product
+                        uses only the digits that affect its fraction and the last bits of n (M. Payne and R. Hanek,
+                        SIGNUM Newsletter 18, 19, 1983). So the result for larger |x| is as precise as for small |x|.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _split(m: Arithmetic, x: Value) -> tuple[Value, Value]:
 
 
 def _bits_of(m: Arithmetic, value: float) -> int:
-    """Return the bits of a number from 1/2 to 1, as a whole number."""
+    """Return the bits of `value` as a whole number. `value` is from 1/2 to 1."""
     return int((value * 2 - 1) * 2.0**m.format.digits) + (m.format.bias - 1 << m.format.digits)
 
 
@@ -100,11 +99,12 @@ def tanh(m: Arithmetic, x: Value) -> Value:
 
 
 def power(m: Arithmetic, a: Value, b: Value) -> Value:
-    """Return a^b. The special cases are those of the function pow in C."""
+    """Return a^b. In special cases, such as NaN, the result is the same as the result of the function pow in C."""
     zero, one, infinity = m.number(0.0), m.number(1.0), m.number(float("inf"))
     size, exponent = m.abs(a), m.abs(b)
     log_high, log_low = _precise_log(m, size)
-    # For exponents above `end`, the result is 0, 1 or infinite. Because the exponent is limited, no product overflows.
+    # For exponents above `end`, the power is 0, 1 or infinite. So exponents are limited to `end`, and no product
+    # overflows.
     end = m.number(2.0 ** (m.format.digits + m.format.bits // 4))
     limited = m.where(exponent, end, end, exponent)
     limited = m.with_sign(limited, m.sign_bit(b))
@@ -121,7 +121,8 @@ def power(m: Arithmetic, a: Value, b: Value) -> Value:
     shrinks = m.where(b, zero, zero, infinity)
     result = m.where_equal(size, infinity, grows, result)
     result = m.where_equal(size, zero, shrinks, result)
-    # All numbers from 2^digits on are whole numbers. All numbers from 2^(digits + 1) on are even numbers.
+    # All floating-point numbers from 2^digits on are whole numbers. All floating-point numbers from 2^(digits + 1) on
+    # are even numbers.
     large = m.number(2.0 ** (m.format.digits + 1))
     small = m.where(exponent, large, zero, exponent)
     half = small * m.number(0.5)
@@ -142,7 +143,7 @@ def power(m: Arithmetic, a: Value, b: Value) -> Value:
 
 
 def _rounded_down(m: Arithmetic, x: Value) -> Value:
-    """Return the largest whole number that is not above x. x must be from 0 to 2^(digits + 1)."""
+    """Return x, rounded down to a whole number. x must be from 0 to 2^(digits + 1)."""
     unit = m.number(2.0**m.format.digits)
     near = (x + unit) - unit
     near = m.where(near, x, near - m.number(1.0), near)
@@ -152,9 +153,9 @@ def _rounded_down(m: Arithmetic, x: Value) -> Value:
 def _precise_log(m: Arithmetic, x: Value) -> tuple[Value, Value]:
     """Return the logarithm of a positive finite number as a sum of two numbers.
 
-    The logarithm of the mantissa is 2 s (1 + z / 3 + z^2 W(z)) with z = s^2. Some numbers need more digits than a
-    mantissa has: s, z, 1 / 3 + z W(z) and the products of these numbers. Each of these numbers is stored as a sum of
-    two numbers.
+    Let f be the mantissa minus 1, s = f / (2 + f) and z = s^2. The logarithm of the mantissa is 2 s (1 + z / 3 + z^2
+    W(z)). Some numbers in this formula need more digits than a mantissa has: s, z, 1 / 3 + z W(z) and the products of
+    these numbers. Each number that needs more digits is stored as a sum of two numbers.
     """
     one, two = m.number(1.0), m.number(2.0)
     e, mantissa = _split(m, x)
@@ -235,7 +236,7 @@ def _cos(m: Arithmetic, r: Value, low: Value) -> Value:
 
 
 def _reduced(m: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
-    """Reduce x = n pi / 2 + r. Return the last bits of n, and two numbers whose sum is r."""
+    """Reduce x: find n and r with x = n pi / 2 + r. Return the last bits of n, and two numbers whose sum is r."""
     n = m.nearest(x * m.number(m.constants.TWO_OVER_PI))
     first, second, third, fourth = map(m.number, m.constants.HALF_PI)
     minus = m.number(0.0) - n
@@ -249,19 +250,20 @@ def _reduced(m: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
 
 
 def _reduced_large(m: Arithmetic, x: Value, size: Value) -> tuple[Value, Value, Value]:
-    """Reduce x = n pi / 2 + r for large |x|. Return n modulo 4, and two numbers whose sum is r.
+    """Reduce a large x: find n and r with x = n pi / 2 + r. Return n modulo 4, and two numbers whose sum is r.
 
     Let |x| = (m_0 B^2 + m_1 B + m_2) 2^e and 2 / pi = sum of d_k B^-(k+1), with B = 2^w. The product m_j d_k has the
-    weight 2^(e + w (1 - j - k)). If this weight is a multiple of 4, the product is left out, because it changes n by a
-    multiple of 4. If k0 is the largest whole number up to (e - 2) / w, the other products have j + k >= k0 + 2, and
-    their sum is
+    weight 2^(e + w (1 - j - k)). A product whose weight is a multiple of 4 is left out, because this product changes n
+    by a multiple of 4. If k0 is the largest whole number up to (e - 2) / w, the other products have j + k >= k0 + 2,
+    and their sum is
 
         unit * sum over i >= 0 of  q_i B^-i     q_i = sum over j of m_j d_(k0 + 2 + i - j)     unit = 2^(e - w (k0 + 1))
     """
     form, width, last = m.format, m.constants.PART_BITS, _LAST[m.dtype]
     one, base, inverse = m.number(1.0), m.number(2.0**width), m.number(2.0**-width)
     largest, end = m.number(form.largest), m.number(FAST[m.dtype])
-    # Only the results for large finite arguments are used. All other arguments are replaced by a large number.
+    # The caller uses the results only for large finite arguments. So all other arguments are replaced by a large
+    # number.
     bits = m.bits(m.where(size, end, m.where(size, largest, largest, size), largest))
     e = m.from_whole(bits >> m.whole(form.digits)) - m.number(float(form.bias + 3 * width - 1))
     k0 = m.nearest((e - m.number(1.5)) * m.number(1 / width) - m.number(0.5))
@@ -296,16 +298,17 @@ def _reduced_large(m: Arithmetic, x: Value, size: Value) -> tuple[Value, Value, 
 
 
 def atan2(m: Arithmetic, y: Value, x: Value) -> Value:
-    """Return the angle of the point (x, y). The special cases are those of the function atan2 in C.
+    """Return the angle of the point (x, y). In special cases, such as NaN, the result is the same as the result of the
+    function atan2 in C.
 
-    The angle is k pi / 4 + a or k pi / 4 - a. Let s be the smaller of |x| and |y|, and let l be the larger. Then a is
-    the arctangent of s / l. But if s is larger than l / 2, a is the arctangent of (s - l) / (s + l). In the second
-    case, s - l is exact.
+    The angle is k pi / 4 + a or k pi / 4 - a. Let s be the smaller of |x| and |y|, and let l be the larger. If s is at
+    most l / 2, a is the arctangent of s / l. If s is larger than l / 2, a is the arctangent of (s - l) / (s + l). For s
+    > l / 2, the difference s - l is exact.
     """
     zero, one, two = m.number(0.0), m.number(1.0), m.number(2.0)
     height, width = m.abs(y), m.abs(x)
     small, large = m.where(height, width, width, height), m.where(height, width, height, width)
-    # Sums must not overflow, and products must not lose digits.
+    # Scale both numbers, so that no sum overflows and no product loses digits.
     scale = m.where(large, m.number(2.0 ** (m.format.bias - 2)), m.number(0.25), one)
     tiny = m.number(m.format.smallest * 2.0 ** (m.format.digits + 2))
     scale = m.where(tiny, large, m.number(2.0 ** (m.format.digits + 2)), scale)
@@ -328,5 +331,5 @@ def atan2(m: Arithmetic, y: Value, x: Value) -> Value:
 
 
 def _all_bits(m: Arithmetic, sign: Value) -> Value:
-    """Return bits that are all 1 where the bit of the sign is 1, and 0 elsewhere."""
+    """Return bits that are all 1 where the sign bit of `sign` is 1, and all 0 elsewhere."""
     return m.whole(0) - (sign >> m.whole(m.format.bits - 1))

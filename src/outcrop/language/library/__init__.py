@@ -1,8 +1,8 @@
 """Built-in stencils. To add a stencil, write its function in a file of this package. Then add a line to the table
 (`table.py`), and add the function's name to the three lists in this module.
 
-The module of a function is imported when the function is first used. A process that makes a stencil needs SymPy. A
-process that reads a stencil from the user's cache does not need SymPy.
+The module that defines a stencil's function is imported when the function is first used. A process that makes a stencil
+needs SymPy. A process that reads a stencil from the user's cache does not need SymPy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Central differences of any order, with exact weights, on plain and on staggered grids.
 
 SymPy computes the weights with Fornberg's recursion (B. Fornberg, Math. Comp. 51, 699, 1988). The weights are for a
-spacing of 1. Axis 0 is the first axis of an offset: (z, y, x), (y, x) or (x).
+spacing of 1. An offset is (z, y, x), (y, x) or (x), and axis 0 is the first axis of the offset.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _NUMBERS = {1: "one", 2: "two", 3: "three"}
 
 
 def require(stencil: str, what: str, value: object, there_are: range | tuple[object, ...]) -> None:
-    """Raise InputError if `value` is not one of the choices, or if its type differs from the type of the choices. For
-    example, 2.0 and True are not valid numbers of axes."""
+    """Raise InputError if `value` is not one of the choices `there_are`, or if its type differs from the type of these
+    choices. For example, 2.0 and True are not valid numbers of axes."""
     known = value
     if not isinstance(value, bool | str):
         try:
@@ -39,7 +39,8 @@ def require(stencil: str, what: str, value: object, there_are: range | tuple[obj
 
 
 def as_size(value: object, what: str, minimum: int = 1) -> int:
-    """Convert a number of cells to an int. Raises InputError for other values, and for more than MAX_CELLS."""
+    """Convert a number of cells to an int. Raises InputError if `value` is not a whole number from `minimum` to
+    MAX_CELLS."""
     try:
         cells = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -70,7 +71,8 @@ def as_real_dtype(stencil: str, dtype: DTypeLike) -> np.dtype[Any]:
 
 @cache
 def second_derivative(order: int) -> tuple[sympy.Rational, ...]:
-    """Return the weight of the centre, then the weight of the two neighbours at each distance 1, 2, ..., order/2."""
+    """Return the weights of a second difference: first the weight of the centre, then the weight of the two neighbours
+    at each distance 1, 2, ..., order/2."""
     reach = order // 2
     weights = sympy.finite_diff_weights(2, range(-reach, reach + 1), 0)[2][-1]
     return tuple(weights[reach:])
@@ -78,8 +80,9 @@ def second_derivative(order: int) -> tuple[sympy.Rational, ...]:
 
 @cache
 def staggered_derivative(order: int) -> tuple[sympy.Rational, ...]:
-    """Return one weight for each of the distances 1/2, 3/2, ..., (`order` - 1)/2. These are the weights of the values
-    ahead of a point. The values behind the point have the same weights with the opposite sign."""
+    """Return the weights of a staggered difference, one weight for each of the distances 1/2, 3/2, ..., (`order` -
+    1)/2. The returned weights belong to the values ahead of a point. The values behind the point have the same weights
+    with the opposite sign."""
     reach = order // 2
     points = [sympy.Rational(2 * place + 1, 2) for place in range(-reach, reach)]
     return tuple(sympy.finite_diff_weights(1, points, 0)[1][-1][reach:])
@@ -104,9 +107,9 @@ def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
 
 
 def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
-    """Return the sum of the second derivatives along all axes. With equal spacings, all neighbours at the same distance
-    need only one multiplication. The caller must then multiply the result by 1/h^2 (`over_square`). With different
-    spacings, each distance along each axis needs its own multiplication."""
+    """Return the sum of the second derivatives along all axes. If all spacings are equal, all neighbours at the same
+    distance need only one multiplication. In this case, the caller must multiply the result by 1/h^2 (`over_square`).
+    If the spacings differ, each distance along each axis needs its own multiplication."""
     ndim = len(h)
     centre, *around = second_derivative(order)
     scales = [1 if len(set(h)) == 1 else 1 / one**2 for one in h]
@@ -117,18 +120,18 @@ def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
 
 
 def over_square(h: tuple[Parameter, ...]) -> sympy.Expr:
-    """Return a factor. The result of `laplacian` multiplied by this factor is the Laplacian."""
+    """Return the factor that converts the result of `laplacian` to the Laplacian."""
     return 1 / h[0] ** 2 if len(set(h)) == 1 else sympy.S.One
 
 
 def ahead(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
-    """Return the derivative half a cell ahead of the values of `f`, for a spacing of 1."""
+    """Return the derivative of `f` at points half a cell ahead of the values of `f`. The spacing is 1."""
     weights = staggered_derivative(order)
     return sympy.Add(*(w * (f[unit(axis, m + 1, ndim)] - f[unit(axis, -m, ndim)]) for m, w in enumerate(weights)))
 
 
 def behind(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
-    """Return the derivative half a cell behind the values of `f`, for a spacing of 1."""
+    """Return the derivative of `f` at points half a cell behind the values of `f`. The spacing is 1."""
     weights = staggered_derivative(order)
     return sympy.Add(*(w * (f[unit(axis, m, ndim)] - f[unit(axis, -m - 1, ndim)]) for m, w in enumerate(weights)))
 

@@ -24,8 +24,8 @@ _RATIONALS = {  # for each ndim: the weights of velocity 0, of velocities along 
 
 
 def lattice_directions(ndim: int) -> tuple[Vector, ...]:
-    """Return the velocity of each field f0, f1, ... The first velocity is 0. Pairs of opposite velocities follow. There
-    are 9 velocities (y, x) or 19 velocities (z, y, x)."""
+    """Return the velocity of each field f0, f1, ... The first velocity is 0. Pairs of opposite velocities follow. The
+    result has 9 velocities (y, x) for `ndim` = 2, or 19 velocities (z, y, x) for `ndim` = 3."""
     require("lattice_boltzmann", "ndim", ndim, (2, 3))
     half = [c for c in product((-1, 0, 1), repeat=ndim) if 1 <= sum(map(abs, c)) <= 2 and c > (0,) * ndim]
     half.sort(key=lambda c: (sum(map(abs, c)), c))
@@ -51,14 +51,14 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
         f_i^eq = w_i (rho - 1 + 3 c_i.j + (9/2 (c_i.j)^2 - 3/2 j.j) / rho),  j = rho u
 
     One stage performs both streaming and collision. The stage first reads the values that arrive from the neighbours
-    ("pull"). Fields: f0 ... f8 or f18, one for each of `lattice_directions` (no unit). Field f_i holds the difference
-    between the distribution function and its value at rest, w_i (`lattice_weights`). In a fluid at rest with density 1,
-    all fields are 0. So rounding errors are small compared with the values that describe flow and sound. Lattice units:
-    the unit of length is one cell and the unit of time is one step. The speed of sound is 1/sqrt(3), and the kinematic
-    viscosity is (tau - 1/2)/3. Keep |u| well below 0.3. Parameter: tau (steps). Near rest, the stencil is stable for
-    tau >= 1/2. A faster flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres, P. Lallemand, Europhys. Lett. 17,
-    479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954; difference to w_i: P. A. Skordos,
-    Phys. Rev. E 48, 4823, 1993.
+    ("pull"). Fields: f0 ... f8 or f18, one field without a unit for each of `lattice_directions`. Field f_i holds the
+    difference between the distribution function and its value at rest, w_i (`lattice_weights`). In a fluid at rest with
+    density 1, all fields are 0. So rounding errors are small compared with the values that describe flow and sound.
+    Lattice units: the unit of length is one cell and the unit of time is one step. The speed of sound is 1/sqrt(3), and
+    the kinematic viscosity is (tau - 1/2)/3. Keep |u| well below 0.3. Parameter: tau (steps). Near rest, the stencil is
+    stable for tau >= 1/2. A faster flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres, P. Lallemand, Europhys.
+    Lett. 17, 479, 1992; BGK: P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954; difference to w_i: P. A.
+    Skordos, Phys. Rev. E 48, 4823, 1993.
     """
     velocities = lattice_directions(ndim)
     fields = [Field(f"f{i}") for i in range(len(velocities))]
@@ -66,7 +66,7 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
     arriving = [f[tuple(-step for step in c)] for f, c in zip(fields, velocities, strict=True)]
     pairs = range(1, len(fields), 2)
     excess = as_one(arriving[0], *(as_one(arriving[i], arriving[i + 1]) for i in pairs))  # rho - 1
-    # The factors 3 and 3/2 of f_i^eq are parts of these two vectors: momentum = 3 j, speed = 3/2 j / rho.
+    # The vectors `momentum` = 3 j and `speed` = 3/2 j / rho include the factors 3 and 3/2 of f_i^eq.
     flows = {velocities[i]: arriving[i] - arriving[i + 1] for i in pairs}
     momentum = [_whole(_times(sympy.Integer(3), _carried(axis, flows))) for axis in range(ndim)]
     inverse = _times(sympy.Rational(1, 2), 1 / as_one(sympy.S.One, excess))
@@ -92,7 +92,7 @@ def _times(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 
 
 def _whole(term: sympy.Expr) -> sympy.Expr:
-    """Return `term` as one factor of a product. A sum then does not combine `term` with other terms that have the same
+    """Return `term` as one factor of a product. So a sum does not combine `term` with other terms that have the same
     coefficient."""
     return _times(sympy.S.One, term)
 
@@ -120,9 +120,9 @@ def stream_function() -> Stencil:
     psi (m^2/s) is the stream function of a flow without friction or vorticity. The contours of psi are stream lines.
     The difference of psi between two points is the flux between these points. The values on a fixed rim are the
     boundary condition. `inlet_outlet` computes such values. The stencil has no parameters. The iteration converges on
-    any grid. For example, an error can have the shape of k half waves along a side of n cells. Each step multiplies
-    such an error by cos(pi k/n). Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's
-    computational fluid dynamics exercise.
+    any grid. For example, each step multiplies an error with the shape of k half waves along a side of n cells by
+    cos(pi k/n). Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's computational fluid
+    dynamics exercise.
     """
     psi = Field("psi")
     near = both_sides(psi, 0, 1, 2) + both_sides(psi, 1, 1, 2)

@@ -1,9 +1,9 @@
 """This module has the table of built-in stencils, with their names and their limits of stability. The module also has a
 cache, which keeps the stencils that earlier processes have made.
 
-A name consists of the family, the order in space, the number of axes (left out for 3 axes), and an option. Examples are
-"heat7", "heat4", "acoustic8", "acoustic8_2d", "acoustic8_2d_sponge" and "maxwell_2d_te". If a part of the name is
-missing, the family's default for this part is used.
+The name of a stencil consists of the family, the order in space, the number of axes (left out for 3 axes), and an
+option. Examples are "heat7", "heat4", "acoustic8", "acoustic8_2d", "acoustic8_2d_sponge" and "maxwell_2d_te". If a part
+of the name is missing, the family's default for this part is used.
 
 Python needs more time to load SymPy than to load all other modules of a run. A stencil that an earlier process has made
 can be loaded without SymPy. So the user's cache (`outcrop.user_cache`) keeps the description of each built-in stencil.
@@ -12,8 +12,8 @@ versions of SymPy and Python. If the digest has not changed, the description is 
 other stencil. If the cache cannot be used, each process makes the stencil again.
 
 `stability` judges whether a stencil with given parameters is stable, and `stable_limit` finds the largest stable step.
-`limit_text` returns a text with this limit, or with the reason why there is no limit. These functions also accept
-stencils that users write.
+`limit_text` returns a text with this limit, or with the reason why there is no limit. `stability`, `stable_limit` and
+`limit_text` also accept stencils that users write.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def maker(function: str, **given: Any) -> Callable[..., Stencil]:
 
 @dataclass(frozen=True)
 class Family:
-    """All stencils that the same function makes. `orders`, `ndims` and `options` are the orders, numbers of axes and
-    options that their names may have. `limit` is needed if the stencil is not linear, or if a parameter other than dt
-    decides whether a step is stable. A function in `measures` combines several read-only fields into one quantity. This
-    quantity decides whether a step is stable (`stability.Extremes`)."""
+    """A family consists of all stencils that the same function makes. `orders`, `ndims` and `options` are the orders,
+    numbers of axes and options that their names may have. `limit` is needed if the stencil is not linear, or if a
+    parameter other than dt decides whether a step is stable. A function in `measures` combines several read-only fields
+    into one quantity. The combined quantity decides whether a step is stable (`stability.Extremes`)."""
 
     make: Callable[..., Stencil]
     orders: Sequence[int] = ()
@@ -116,7 +116,8 @@ patterns v stays below 1/2."""
 
 
 def _squared_speed(planes: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """Return the square of the speed of P waves, in m^2/s^2. No other quantity limits the stable step."""
+    """Return the square of the speed of P waves, in m^2/s^2. In an elastic stencil, the speed of P waves is the only
+    quantity that limits the stable step."""
     speed: NDArray[Any] = (planes["lam"] + 2 * planes["mu"]) * planes["b"]
     return speed
 
@@ -149,8 +150,8 @@ STENCILS: dict[str, Callable[[], Stencil]] = {name: family.make for name, family
 
 
 def find_stencil(name: str) -> Stencil:
-    """Make the built-in stencil with this name. Raises InputError for an unknown name. The message lists the known
-    names."""
+    """Make the built-in stencil with the name `name`. Raises InputError for an unknown name. The message lists the
+    known names."""
     found = split_name(name) if isinstance(name, str) else None
     if found is None:
         raise unknown(name)
@@ -180,7 +181,7 @@ def family_of_name(name: str) -> str:
 
 
 def unknown(name: object) -> InputError:
-    """Return the error for a name that no stencil has."""
+    """Return the InputError for a name that no stencil has."""
     every = [one for family in FAMILIES for one in family_names(family)]
     near = _near_names(name)
     hint = f"; did you mean {' or '.join(near)}?" if near else did_you_mean(name, [*every, *ALIASES])
@@ -192,7 +193,8 @@ def unknown(name: object) -> InputError:
 
 
 def _near_names(name: object) -> list[str]:
-    """If only the order in a name is wrong, return the names with the nearest orders: heat2 and heat4 for heat3."""
+    """If only the order in a stencil's name is wrong, return the names with the nearest orders. For the name heat3,
+    return heat2 and heat4."""
     for known, family in FAMILIES.items():
         match = re.fullmatch(rf"{known}([0-9]{{1,9}})(_.*)?", name) if isinstance(name, str) else None
         if match is not None:
@@ -205,7 +207,7 @@ def _near_names(name: object) -> list[str]:
 
 
 def did_you_mean(name: object, names: Sequence[str]) -> str:
-    """Return a text that proposes the most similar of `names`, or "" if no name is similar."""
+    """Return a text that proposes the name in `names` that is most similar to `name`, or "" if no name is similar."""
     plain = str(name)[:_MAX_COMPARED].lower().replace("-", "_").replace(" ", "_")
     similar = get_close_matches(plain, names, n=1)
     return f"; did you mean {similar[0]}?" if similar else ""
@@ -275,21 +277,21 @@ def _language() -> str:
 
 def limit_of(stencil: Stencil) -> Limit | None:
     """Return the limit of the stencil's family, or a limit of the parameter dt if the family has no limit. Return None
-    if the stencil does not have the parameter of the limit."""
+    if the parameter of the limit is not a parameter of the stencil."""
     family = _family_of(stencil)
     limit = (family.limit if family else None) or Limit()
     return limit if limit.parameter in {one.name for one in stencil.parameters} else None
 
 
 def is_built_in(stencil: Stencil) -> bool:
-    """Return True if a stencil belongs to the library. The parameter h of such a stencil is the distance between
+    """Return True if a stencil belongs to the library. The parameter h of a built-in stencil is the distance between
     cells."""
     return _family_of(stencil) is not None
 
 
 def name_with_axes(stencil: Stencil, ndim: int) -> str | None:
-    """Return the name of the built-in stencil that differs from `stencil` only in its number of axes. Return None if
-    there is no such stencil."""
+    """Return the name of the built-in stencil that differs from `stencil` only in its number of axes. Return None if no
+    built-in stencil differs only in its number of axes."""
     found = split_name(stencil.name) if is_built_in(stencil) else None
     if found is None or not found[0].ndims:
         return None
@@ -299,8 +301,8 @@ def name_with_axes(stencil: Stencil, ndim: int) -> str | None:
 
 
 def extremes_of(stencil: Stencil) -> Extremes:
-    """Return an empty `Extremes` for the read-only fields of a stencil. First add planes to this object, then pass its
-    `states` to `stability`."""
+    """Return an empty `Extremes` for the read-only fields of a stencil. The caller first adds planes to the `Extremes`,
+    and then passes its `states` to `stability`."""
     family = _family_of(stencil)
     fields = {one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if storage.is_static}
     return Extremes(fields, family.measures if family else ())
@@ -329,14 +331,14 @@ def stable_limit(
 
     `values` contains parameters. The other parameters have their defaults. Each of `states` is a uniform state of the
     whole grid: a dictionary with a value for each field that is only read. If the equation is not linear, a state also
-    needs a value for each updated field. The result is the limit for the worst of these states. If the equation
+    needs a value for each updated field. The result is the limit for the worst state in `states`. If the equation
     depends on the position, give the shape of the grid, as for `oc.Simulation`.
 
     In a stable step, no wave grows. If the exact solution of your own equation grows, a stable step can multiply a wave
-    by a factor of up to 1 + c dt (von Neumann's condition). The rate c is twice the growth rate of the wave with the
-    time step dt/16. But c is at most twice the growth rate of the fastest-growing wave with a length of at least eight
-    cells. For waves that do not grow in the exact solution, c is 0. For example, the limit of u + dt (D lap u + g u) on
-    two axes is 2 / (8 D / h^2 - g).
+    by a factor of up to 1 + c dt (von Neumann's condition). The rate c is twice the growth rate that the wave has with
+    the time step dt/16. The rate c is at most twice the growth rate of the fastest-growing wave among all waves that
+    are at least eight cells long. For waves that do not grow in the exact solution, the rate c is 0. For example, the
+    update u + dt (D lap u + g u) on two axes has the limit 2 / (8 D / h^2 - g).
 
     The result is 0 if no step is stable, and infinite if every step is stable. The result is None if the stencil has no
     parameter dt, or if the growth is unknown. `limit_text` then gives the reason. For a lattice Boltzmann equation, the
@@ -371,7 +373,7 @@ def limit_text(
 def why_unknown(
     stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: Sequence[int] | None = None
 ) -> str:
-    """Return the reason why the stability of a stencil in the uniform states `states` is unknown. Return "" if the
+    """Return the reason why the stability of a stencil is unknown for the uniform states `states`. Return "" if the
     stability is known."""
     known = _states(stencil, states)
     if unknowns(stencil) > MAX_UNKNOWNS:
@@ -396,8 +398,8 @@ def why_unknown(
 def stability(
     stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: Sequence[int] | None = None
 ) -> str | None:
-    """If a step is unstable with these parameters, return a line of text with the largest stable step. Return None if
-    the step is stable. `stable_limit` explains the arguments.
+    """If a step with the parameters `values` is unstable, return a line of text that gives the largest stable step.
+    Return None if the step is stable. `stable_limit` explains the arguments.
 
     The result is also None if the growth is unknown, for example because a coefficient is a signal. `why_unknown`
     returns "" for a step that was tested, and otherwise the reason. Raises InputError for unknown parameters, and if a
@@ -424,7 +426,7 @@ def missing_values(stencil: Stencil, values: Mapping[str, float], states: Sequen
 
 
 def example_state(stencil: Stencil, known: State) -> str:
-    """Return the fields and values in `known` as text, in the form in which a user writes a state."""
+    """Return the values in `known` as text, in the form in which a user writes a state."""
     names = [one.name for one in stencil.fields if one.name in known]
     return "{" + ", ".join(f'"{name}": {known[name]:.6g}' for name in names) + "}"
 
@@ -456,8 +458,8 @@ def instability(
 
 
 def _states(stencil: Stencil, states: Sequence[State]) -> list[State]:
-    """Return the states. If a state has no value for a field, it gets the value from `Limit.state`. Raises InputError
-    for fields that do not exist."""
+    """Return the states, completed with values from `Limit.state` for missing fields. Raises InputError for a field
+    that the stencil does not have."""
     limit, names = limit_of(stencil), {one.name for one in stencil.fields}
     if isinstance(states, Mapping):
         raise InputError(f"states {shown(states)} must be a list of states, such as [{shown(states)}]")
@@ -472,7 +474,8 @@ def _states(stencil: Stencil, states: Sequence[State]) -> list[State]:
 
 
 def _whole(stencil: Stencil, shape: Sequence[int] | None) -> GridShape | None:
-    """Return the shape that the engine uses. Raises InputError if `shape` does not belong to a grid of the stencil."""
+    """Convert `shape` to the shape (nz, ny, nx) that the engine uses. Raises InputError if `shape` does not belong to a
+    grid of the stencil."""
     if shape is None:
         return None
     sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
@@ -483,13 +486,13 @@ def _whole(stencil: Stencil, shape: Sequence[int] | None) -> GridShape | None:
 
 
 def _may_grow(stencil: Stencil) -> bool:
-    """Return True for an equation that a user has written. The exact solution of such an equation can grow. With useful
-    parameters, the exact solution of a built-in equation does not grow."""
+    """Return True for an equation that a user has written. The exact solution of a user's equation can grow. With
+    useful parameters, the exact solution of a built-in equation does not grow."""
     return _family_of(stencil) is None
 
 
 def _infinite(stencil: Stencil, values: Mapping[str, float], state: State, shape: GridShape | None) -> str:
-    """Return a line of text with the names of the values that must not be 0."""
+    """Return a message for an update with an infinite result. The message names the values that must not be 0."""
     names = [parameter.name for parameter in stencil.parameters]
     given = dict(zip(names, stencil.scalars(values), strict=True))
     guilty = [
@@ -504,14 +507,14 @@ def _infinite(stencil: Stencil, values: Mapping[str, float], state: State, shape
 
 
 def _shortened(step: float, limit: Limit) -> str:
-    """Return `step` as text with five digits. The number is rounded towards stable values."""
+    """Return `step` as text with five digits. The step is rounded towards stable steps."""
     text = f"{step:.5g}"
     is_stable_side = float(text) >= step if limit.is_minimum else float(text) <= step
     return text if is_stable_side else f"{step * (1 + 1e-4 if limit.is_minimum else 1 - 1e-4):.5g}"
 
 
 def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, int, int], float] | None:
-    """Return the weight of each neighbour. The update must be a linear combination with fixed weights and without a
+    """Return the weight of each neighbour if the update is a linear combination with fixed weights and without a
     constant. For other updates, return None.
     """
     if len(stencil.fields) > 1 or len(stencil.stages) > 1 or stencil.signals or stencil.positions:

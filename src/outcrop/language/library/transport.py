@@ -13,18 +13,21 @@ _SIX = ((0, 0, -1), (0, 0, 1), (0, -1, 0), (0, 1, 0), (-1, 0, 0), (1, 0, 0))
 
 
 def heat7() -> Stencil:
-    """Make a stencil for the heat equation, second order in space, explicit Euler: u' = c0 u + c1 (sum of the six
-    neighbours). Here c1 = alpha dt / h^2 and c0 = 1 - 6 c1. The stencil is stable for 0 <= c1 <= 1/6."""
+    """Make a stencil for the heat equation with explicit Euler steps, second order in space. The update is u' = c0 u +
+    c1 (sum of the six neighbours). For the diffusivity alpha, c1 = alpha dt / h^2 and c0 = 1 - 6 c1. The stencil is
+    stable for 0 <= c1 <= 1/6."""
     u, c0, c1 = Field("u"), Parameter("c0", 0.4), Parameter("c1", 0.1)
     near = sum(u[offset] for offset in _SIX)
     return Stencil("heat7", {u: c0 * u[0, 0, 0] + c1 * near}, "u' = c0*u + c1*(sum of the 6 neighbours)")
 
 
 def heat13() -> Stencil:
-    """Make a stencil for the heat equation, fourth order in space, explicit Euler. The weights along each axis are
-    -1/12, 4/3, -5/2, 4/3, -1/12. The update is u' = c0 u + c1 (sum of the six neighbours at distance 1) + c2 (sum of
-    the six at distance 2). Here a = alpha dt / h^2, c0 = 1 - 15/2 a, c1 = 4/3 a and c2 = -a/12. The stencil is stable
-    for 0 <= a <= 1/8. With the default parameters, a is 0.1."""
+    """Make a stencil for the heat equation with explicit Euler steps, fourth order in space. The second difference
+    along each axis has the weights -1/12, 4/3, -5/2, 4/3, -1/12. The update is u' = c0 u + c1 (sum of the six
+    neighbours at distance 1) + c2 (sum of the six neighbours at distance 2). For the diffusivity alpha and a = alpha dt
+    / h^2, the parameters are c0 = 1 - 15/2 a, c1 = 4/3 a and c2 = -a/12. The stencil is stable for 0 <= a <= 1/8. With
+    the default parameters, a is 0.1.
+    """
     u = Field("u")
     c0, c1, c2 = Parameter("c0", 0.25), Parameter("c1", 0.4 / 3), Parameter("c2", -0.1 / 12)
     near = sum(u[offset] for offset in _SIX)
@@ -40,13 +43,13 @@ def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stenci
     """Make a stencil for the heat equation u_t = kappa (u_xx + u_yy + u_zz) in `ndim` = 1, 2 or 3 dimensions, of
     `order` 2, 4, ... 16.
 
-    The update is u' = u + dt kappa (sum over the axes of the second differences). This forward Euler method is of first
+    The update is u' = u + dt kappa (sum over the axes of the second differences). The forward Euler method is of first
     order in time and of order `order` in space. Field: u (any unit, for example K). Parameters: kappa (m^2/s), dt (s)
-    and h (m). Without `equal_spacing`, dz, dy and dx (m) replace h. The stencil is stable for dt kappa ndim s / h^2 <=
-    2. Here s is the largest factor, in magnitude, by which the second difference multiplies a wave: 4, 16/3, 6.04,
-       6.50, ... 7.43 for order 2, 4, 6, 8, ...
-    16. For order 2 in 3-D, the limit is dt <= h^2 / (6 kappa). Source: R. Courant, K. Friedrichs, H. Lewy, Math. Ann.
-    100, 32, 1928; weights: B. Fornberg, Math. Comp. 51, 699, 1988.
+    and h (m). Without `equal_spacing`, dz, dy and dx (m) replace h. The stencil is stable for dt <= 2 h^2 / (kappa ndim
+    s). The number s is the largest factor, in magnitude, by which the second difference multiplies a wave: s is 4,
+    16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16. For order 2 in 3-D, the limit is dt <= h^2 / (6 kappa).
+    Source: R. Courant, K. Friedrichs, H. Lewy, Math. Ann. 100, 32, 1928; weights: B. Fornberg, Math. Comp. 51, 699,
+    1988.
 
     The update adds differences to the centre, so a constant state stays constant to the last bit.
     """
@@ -67,8 +70,8 @@ def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stenci
 
 
 def gray_scott(ndim: int = 3, *, equal_spacing: bool = True) -> Stencil:
-    """Make a stencil for Gray and Scott's reaction with diffusion, in `ndim` = 1, 2 or 3 dimensions, forward Euler,
-    second order in space.
+    """Make a stencil for Gray and Scott's reaction with diffusion, in `ndim` = 1, 2 or 3 dimensions. The scheme is
+    forward Euler, of second order in space.
 
         u_t = du lap u - u v^2 + feed (1 - u),    v_t = dv lap v + u v^2 - (feed + kill) v
 
@@ -105,11 +108,11 @@ def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> S
     """Make a stencil for linear advection u_t + vx u_x + vy u_y + vz u_z = 0 in `ndim` = 1, 2 or 3 dimensions, of
     `order` 1 or 2.
 
-    Order 1 uses upwind differences (donor cell) along all axes in one stage. No new value is above the maximum or below
-    the minimum of the old values. Order 1 is stable if the sum of |v| dt / h over the axes is <= 1. Order 2 is Lax and
-    Wendroff's scheme along x, then y, then z, with one stage for each axis. The velocity is constant, so the order of
-    the axes does not matter. Order 2 is stable for |v| dt / h <= 1 along each axis. Both orders use differences of
-    fluxes, so on a periodic grid the sum of u does not change.
+    Order 1 uses upwind differences (donor cell) along all axes in one stage. With order 1, no new value is above the
+    maximum or below the minimum of the old values. Order 1 is stable if the sum of |v| dt / h over the axes is <= 1.
+    Order 2 is Lax and Wendroff's scheme along x, then y, then z, with one stage for each axis. The velocity is
+    constant, so the order of the axes does not matter. Order 2 is stable for |v| dt / h <= 1 along each axis. The
+    schemes of order 1 and of order 2 use differences of fluxes, so on a periodic grid the sum of u does not change.
 
     Field: u (any unit). Parameters: vx, vy, vz (m/s, of any sign), dt (s) and h (m). Without `equal_spacing`, dz, dy
     and dx (m) replace h. Source: R. Courant, E. Isaacson, M. Rees, Comm. Pure Appl. Math. 5, 243, 1952; P. Lax and B.
@@ -127,8 +130,8 @@ def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> S
 
 
 def _inflow(u: Field, axis: int, ndim: int, order: int, courant: sympy.Expr) -> sympy.Expr:
-    """Return the inflow from both neighbours along one axis. The inflow is a sum of multiples of the differences
-    between a neighbour and the centre."""
+    """Return the inflow from both neighbours along one axis. The inflow is a weighted sum of two differences: the value
+    of each neighbour minus the value of the centre."""
     here = u[(0,) * ndim]
     below, above = (u[unit(axis, step, ndim)] - here for step in (-1, 1))
     if order == 1:

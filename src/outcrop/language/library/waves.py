@@ -37,20 +37,20 @@ SIDES = ("z0", "z1", "y0", "y1", "x0", "x1")
 
 
 def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spacing: bool = True) -> Stencil:
-    """Make a stencil for the acoustic wave equation u_tt + damp u_t = v^2 (u_xx + u_yy + u_zz), constant density, of
-    `order` 2, 4, ... 16.
+    """Make a stencil for the acoustic wave equation u_tt + damp u_t = v^2 (u_xx + u_yy + u_zz) with constant density,
+    of `order` 2, 4, ... 16.
 
     The scheme is leapfrog, of second order in time. With `sponge`, the damping is semi-implicit, because the time
     derivative in the damping term is centred between the previous and the next value:
 
         u' = u_previous + (2 (u - u_previous) + dt^2 v^2 lap u) / (1 + damp dt/2)
 
-    Fields: u (any unit, for example Pa), the read-only v (m/s), and with `sponge` the read-only damp (1/s, made by the
-    function `sponge`). Devito's damping field is damp / v^2. Parameters: dt (s) and h (m). Without `equal_spacing`, dz,
-    dy and dx (m) replace h. The stencil is stable for dt v <= 2 h / sqrt(ndim s). Here s is 4, 16/3, 6.04, 6.50, ...
-    7.43 for order 2, 4, 6, 8, ... 16. Damping does not lower this limit. Source: M. A. Dablain, Geophysics 51, 54,
-    1986. The sponge is from C. Cerjan et al., Geophysics 50, 705, 1985. The damping term in the equation is from J.
-    Sochacki et al., Geophysics 52, 60, 1987.
+    Fields: u (any unit, for example Pa) and the read-only v (m/s). With `sponge`, there is also the read-only damp
+    (1/s), which the function `sponge` computes. Devito's damping field is damp / v^2. Parameters: dt (s) and h (m).
+    Without `equal_spacing`, dz, dy and dx (m) replace h. The stencil is stable for dt v <= 2 h / sqrt(ndim s). The
+    number s is 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16. Damping does not lower this limit. Source:
+    M. A. Dablain, Geophysics 51, 54, 1986. The sponge is from C. Cerjan et al., Geophysics 50, 705, 1985. The damping
+    term in the equation is from J. Sochacki et al., Geophysics 52, 60, 1987.
     """
     require("acoustic", "ndim", ndim, (1, 2, 3))
     require("acoustic", "order", order, range(2, 17, 2))
@@ -69,17 +69,18 @@ def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spaci
 
 
 def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Stencil:
-    """Make a stencil for isotropic elastic waves, with velocities and stresses, in `ndim` = 2 or 3 dimensions, of
-    `order` 2, 4, ... 16.
+    """Make a stencil for isotropic elastic waves in `ndim` = 2 or 3 dimensions, of `order` 2, 4, ... 16. The stencil
+    updates velocities and stresses.
 
         rho v_t = div T,    T_t = lam (div v) I + mu (grad v + grad v^T)
 
     Fields: vx, vy, vz (m/s), txx, tyy, tzz, tyz, txz, txy (Pa), and read-only lam, mu (Pa) and the buoyancy b = 1/rho
     (m^3/kg). In 2-D (axes y, x), the updated fields are vx, vy, txx, tyy, txy. The normal stresses, lam, mu and b lie
-    at the centre of a cell. A velocity lies half a cell ahead along its own axis. A shear stress lies half a cell ahead
-    along both of its axes. At these points, b and mu are means over the surrounding cells. A step is leapfrog in two
-    stages: velocities, then stresses. Before the first step, stresses belong to time 0 and velocities to -dt/2.
-    Parameters: dt (s) and h (m). Without `equal_spacing`, dz, dy and dx (m) replace h.
+    at the centre of a cell. A velocity lies half a cell ahead of the centre along its own axis. A shear stress lies
+    half a cell ahead of the centre along both of its axes. At points between cells, b and mu are means over the
+    surrounding cells. A step is leapfrog in two stages: the first stage updates the velocities, the second stage
+    updates the stresses. Before the first step, the stresses have their values at time 0, and the velocities have their
+    values at time -dt/2. Parameters: dt (s) and h (m). Without `equal_spacing`, dz, dy and dx (m) replace h.
 
     The stencil is stable for dt vp <= h / (sqrt(ndim) sum |weights|), where vp^2 = (lam + 2 mu) b. The sum of the
     absolute weights is 1 for order 2 and 7/6 for order 4. Source: J. Virieux, Geophysics 51, 889, 1986; fourth order:
@@ -100,8 +101,8 @@ class _Staggered:
         self.ndim, self.order, self.here = ndim, order, (0,) * ndim
         self.names = NAMES[ndim]
         self.h, self.dt = spacings(ndim, equal_spacing, 10.0), Parameter("dt", 0.001)
-        # With equal spacings, all differences have the common factor dt/h. Otherwise the common factor is dt, and each
-        # difference has its own factor 1/h.
+        # With equal spacings, all differences have the common factor dt/h. With different spacings, the common factor
+        # is dt, and each difference has its own factor 1/h.
         self.front = self.dt / self.h[0] if equal_spacing else self.dt
         self.scales = [1 if equal_spacing else 1 / one for one in self.h]
 
@@ -143,8 +144,8 @@ class _Staggered:
         return ahead(self.v(of), along, self.order, self.ndim) * self.scales[along]
 
     def _mean(self, name: str, axes: Sequence[int]) -> sympy.Expr:
-        """Return the value of a read-only field at the point half a cell ahead along these axes. The value is the mean
-        over all cells around that point."""
+        """Return the value of a read-only field at the point half a cell ahead of the centre along the given axes. The
+        value is the mean over all cells around that point."""
         offsets = [self.here]
         for axis in axes:
             step = unit(axis, 1, self.ndim)
@@ -169,22 +170,24 @@ _COMPONENTS = {  # for each (ndim, mode): the components of E and of H
 
 
 def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spacing: bool = True) -> Stencil:
-    """Make a stencil for Maxwell's equations, second order in space and time, in `ndim` = 1, 2 or 3 dimensions.
+    """Make a stencil for Maxwell's equations in `ndim` = 1, 2 or 3 dimensions. The scheme has second order in space and
+    time.
 
         H_t = -c curl E,    eps E_t = c curl H - sigma E / eps0
 
     Fields: ex, ey, ez (V/m) and hx, hy, hz, which are H times the impedance sqrt(mu0/eps0) of free space (also V/m). In
-    2-D (axes y, x) `mode` "tm" has ez, hx and hy, and "te" has ex, ey and hz. In 1-D the fields are ez and hy. `medium`
-    is "vacuum", "eps" or "lossy". "eps" has the read-only relative permittivity eps. "lossy" has eps and the read-only
-    conductivity sigma (S/m). A component of E lies half a cell ahead along its own axis. A component of H lies half a
-    cell ahead along the two other axes. eps and sigma lie at the centre of a cell, so an update of E uses the mean of
-    the two nearest cells. A step is leapfrog in two stages: H, then E. Before the first step, E belongs to time 0 and H
-    to -dt/2. Parameters: c (m/s), dt (s), h (m), and eps0 (F/m) for "lossy". Without `equal_spacing`, dz, dy and dx (m)
-    replace h. All cells have the magnetic permeability mu0 of free space.
+    2-D (axes y, x), the mode "tm" has the fields ez, hx and hy, and the mode "te" has the fields ex, ey and hz. In 1-D
+    the fields are ez and hy. `medium` is "vacuum", "eps" or "lossy". "eps" has the read-only relative permittivity eps.
+    "lossy" has eps and the read-only conductivity sigma (S/m). A component of E lies half a cell ahead of the centre
+    along its own axis. A component of H lies half a cell ahead of the centre along the two other axes. The fields eps
+    and sigma lie at the centre of a cell, so an update of E uses the mean of the two nearest cells. A step is leapfrog
+    in two stages: the first stage updates H, the second stage updates E. Before the first step, E has its values at
+    time 0, and H has its values at time -dt/2. Parameters: c (m/s), dt (s), h (m), and eps0 (F/m) for "lossy". Without
+    `equal_spacing`, dz, dy and dx (m) replace h. All cells have the magnetic permeability mu0 of free space.
 
-    The stencil is stable for c dt <= h sqrt(eps / ndim), where eps is the smallest value of the field. Source: K. S.
-    Yee, IEEE Trans. Antennas Propag. 14, 302, 1966; limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave Theory
-    Tech. 23, 623, 1975.
+    The stencil is stable for c dt <= h sqrt(eps / ndim), where eps is the smallest value of the field eps. Source: K.
+    S. Yee, IEEE Trans. Antennas Propag. 14, 302, 1966; limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave
+    Theory Tech. 23, 623, 1975.
     """
     require("maxwell", "ndim", ndim, (1, 2, 3))
     require("maxwell", "mode", mode, ("tm", "te") if ndim == 2 else ("tm",))
@@ -215,11 +218,11 @@ class _Yee:
         self.scales = [1 if equal_spacing else 1 / one for one in steps]
 
     def magnetic(self) -> dict[Field, sympy.Expr]:
-        """Return the updates of H. These updates read the components of E."""
+        """Return the updates of H. The updates of H read the components of E."""
         return {h: h[self.here] - self.front * self._curl(axis, self.e, ahead) for axis, h in self.h.items()}
 
     def electric(self) -> dict[Field, sympy.Expr]:
-        """Return the updates of E. These updates read the new values of H."""
+        """Return the updates of E. The updates of E read the new values of H."""
         updates = {}
         for axis, e in self.e.items():
             old, change = e[self.here], self.front * self._curl(axis, self.h, behind)
@@ -263,22 +266,22 @@ def sponge(
     """Return a function planes(z0, z1) that computes the read-only field `damp` of `acoustic(sponge=True)`, in 1/s.
 
     The planes have the shape (z1 - z0, *shape[1:]). Each call of the returned function computes only the requested
-    planes, so the whole array is never in memory. In a layer of `width` cells, damp is 0 at the inner edge. damp grows
+    planes, so the whole array is never in memory. In a layer of `width` cells, damp is 0 at the inner edge, and grows
     with the square of the depth. At the outer edge, damp is
 
         3 velocity ln(1/reflection) / (width spacing)
 
-    Assume that a wave with the velocity `velocity` crosses the layer twice along an axis. Then only the fraction
-    `reflection` of its amplitude remains. For `velocity`, give the largest velocity of the medium, in m/s. In addition,
-    the layer itself reflects long waves. If the wavelength is half of the width of the layer, the layer reflects 1 % of
-    the amplitude. If the wavelength is equal to the width, the layer reflects 6 %. To absorb more, make the layer
-    wider. A smaller `reflection` does not help against these reflections. `spacing` is in m. Where layers overlap, the
-    larger value is used.
+    If a wave with the velocity `velocity` crosses the layer twice along an axis, only the fraction `reflection` of its
+    amplitude remains. For `velocity`, give the largest velocity of the medium, in m/s. In addition, the layer itself
+    reflects long waves. If the wavelength is half of the width of the layer, the layer reflects 1 % of the amplitude.
+    If the wavelength is equal to the width of the layer, the layer reflects 6 % of the amplitude. To reduce the
+    reflection of long waves, make the layer wider. A smaller `reflection` does not reduce the reflection of long waves.
+    `spacing` is in m. Where layers overlap, damp has the larger value.
 
     `sides` are the absorbing sides. By default, all six sides of a grid of shape (nz, ny, nx) absorb. For a free
-    surface at the low side of z, leave out "z0". A shape of two numbers has the axes y and x, but `sides` can also call
-    the first axis z. A shape of one number has the axis x. Axes of one cell never absorb. Raises InputError if a layer
-    is wider than the grid, or if `sides` names an axis that the shape does not have.
+    surface at the low side of z, leave "z0" out of `sides`. A shape of two numbers has the axes y and x, but `sides`
+    can also name the first axis z. A shape of one number has the axis x. Axes of one cell never absorb. Raises
+    InputError if a layer is wider than the grid, or if `sides` names an axis that the shape does not have.
 
     Source: quadratic profile as in F. Collino and C. Tsogka, Geophysics 66, 294, 2001, applied to the damping term of
     J. Sochacki et al., Geophysics 52, 60, 1987.
@@ -308,8 +311,8 @@ def sponge(
 
 
 def _absorbing(shape: Sequence[int], sides: Collection[str]) -> list[tuple[bool, bool]]:
-    """Return two flags for each axis. The first flag is True if the low side absorbs. The second flag is True if the
-    high side absorbs. Raises InputError for sides that do not exist."""
+    """Return two flags for each axis. The first flag says whether the low side absorbs, and the second flag says
+    whether the high side absorbs. Raises InputError for sides that do not exist."""
     if not isinstance(sides, Collection) or len(sides) > len(SIDES) or not all(isinstance(one, str) for one in sides):
         raise InputError(f"sponge: sides {shown(sides)} must be some of {', '.join(SIDES)}")
     names = ("zy", "x") if len(shape) == 2 else NAMES[len(shape)]

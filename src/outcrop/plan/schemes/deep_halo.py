@@ -1,6 +1,6 @@
 """Deep halos, for a grid that is divided among ranks along y or z. Before a pass updates a plane, each rank gets rows
-of this plane, or the whole plane, from its neighbours. These rows and planes are enough for all levels of the pass, so
-ranks exchange no other data.
+of this plane, or the whole plane, from its neighbours. The received rows and planes are enough for all levels of the
+pass, so ranks exchange no other data.
 
 Halos of rows: a rank has the rows 0 <= y < ny. A pass of L levels with the radius r needs H = rL rows beyond each side
 that has a neighbour. At each level, r more rows at the outer end of each halo become invalid, because the rows beyond
@@ -13,10 +13,10 @@ updates the rank's own rows:
        0     |___/_____|____________|_____\\    Level 0 of the halo comes from the neighbours.
                 -H     0            ny   ny+H
 
-The rows in the two triangles are updated twice: by this rank and by a neighbour. For each plane, a rank sends its
-lowest H rows to its lower neighbour and its highest H rows to its upper neighbour. A halo has only rows of the direct
-neighbour, so H is at most the number of rows of this neighbour. A rank never updates the fixed rim of a neighbour,
-because level 1 begins r rows above the lowest row of the halo.
+The rows in the two triangles of the drawing are updated twice: by this rank and by a neighbour. For each plane, a rank
+sends its lowest H rows to its lower neighbour and its highest H rows to its upper neighbour. A halo has only rows of
+the direct neighbour, so H is at most the number of rows of this neighbour. A rank never updates the fixed rim of a
+neighbour, because level 1 begins r rows above the lowest row of the halo.
 
 The rows of a rank and its halos can be divided into skewed blocks (skewed_cut.py). The first block has the rows that
 are exchanged with one neighbour. The last block has the rows that are exchanged with the other neighbour. The blocks of
@@ -27,8 +27,7 @@ the highest rows:
     blocks      2   1   0   |   0   1   2   |   2   1   0   |   0   1   2          numbers of the blocks, from low rows
                 ◄───────────    ───────────►    ◄───────────    ───────────►       to high rows
 
-If y is periodic and the number of ranks is odd, the orders of blocks cannot alternate. In this case, each rank has one
-block.
+If y is periodic and the number of ranks is odd, the orders of blocks cannot alternate, so each rank has one block.
 
 Halos of planes: a rank has the planes 0 <= z < nz. A pass of L levels with the radius r needs H = rL planes beyond each
 side that has a neighbour. On each of these sides, a level updates r planes fewer than the previous level:
@@ -39,10 +38,10 @@ side that has a neighbour. On each of these sides, a level updates r planes fewe
        0     |___/_____|____________|_____\\    Level 0 of the halos comes from the neighbours.
             -H         0            nz   nz+H  ──► the window moves
 
-The windows of all ranks move from low to high planes at the same time. A rank needs the halo below when its pass
-begins. But the window of the neighbour below reaches these planes only at the end of the pass. So when a neighbour
-needs planes, the rank that owns these planes reads the planes from its disk again and sends them. In addition to the
-planes of its pass, a rank reads the following planes:
+The windows of all ranks move from low to high planes at the same time. A rank needs the halo of planes from the
+neighbour below when its pass begins. But the window of the neighbour below reaches the planes of this halo only at the
+end of the pass. So when a neighbour needs planes, the rank that owns these planes reads the planes from its disk again
+and sends them. In addition to the planes of its pass, a rank reads the following planes:
 
     when its window moves over the first H planes    its highest H planes, and sends them to the neighbour above
     when its window moves beyond the last plane      its lowest H planes, and sends them to the neighbour below
@@ -51,17 +50,18 @@ The windows of all ranks are at the same place at the same time. When a rank sen
 the rank receives the corresponding group of planes from the other neighbour. No rank keeps planes for later use. The
 source does not change during a pass. A pass reads up to 2H planes twice.
 
-A rank reads some planes only to send these planes to a neighbour. These planes belong to a separate block
-(`Block.only_sends`). This block and the block of the pass use the same rings. In a ring, the planes that are sent are
-one group ahead of the planes of the pass. Therefore each ring has slots for an additional group (plan/memory.py):
+A rank reads some planes only to send these planes to a neighbour. Planes that are only sent belong to a separate block
+(`Block.only_sends`). The separate block and the block of the pass use the same rings. In a ring, the planes that are
+sent are one group ahead of the planes of the pass. Therefore each ring has slots for an additional group
+(plan/memory.py):
 
     slots   |  planes of the pass ...   | next group of the pass | group that is sent |
 
 A slot gets a plane of the pass only after the previous plane of the slot has been sent. When a rank sends a group, the
 rank compares the checksums of the previous group. At that time, the reads of the previous group have usually ended.
 
-If the grid is also divided along y, a rank first receives halo planes. Then the rank sends rows of these planes to its
-neighbours along y. A rank gets the rows at a corner from a diagonal neighbour in two steps. First, the diagonal
+If the grid is also divided along y, a rank first receives halo planes. Then the rank sends rows of the halo planes to
+its neighbours along y. A rank gets the rows at a corner from a diagonal neighbour in two steps. First, the diagonal
 neighbour sends the rows along z to the rank's neighbour along y. Then the neighbour along y sends the rows to the rank.
 """
 
@@ -168,7 +168,7 @@ def in_order(
 
 
 def touches(block: SkewedBlock, side: int) -> bool:
-    """Return True if a block has the rows at the side LOW or HIGH of a rank."""
+    """Return True if a block has the rows at a side (LOW or HIGH) of a rank."""
     return block.is_first if (side == HIGH) == block.cut.descends else block.is_last
 
 
@@ -195,14 +195,14 @@ def bounded(block: SkewedBlock, region: UpdateRegion) -> UpdateRegion:
 def blocks_of_rows(
     problem: Problem, levels: int, block_y: int, beyond: tuple[int, int], least: Callable[[int], tuple[int, int]]
 ) -> SkewedCut:
-    """Divide the rows that a pass of a rank holds in memory into blocks of `block_y` rows. These rows are the rank's
-    own rows, and `beyond` rows of the lower and of the upper neighbour. `least(order)` returns two minimum numbers of
-    rows at level 1, for an order of the blocks. The first number is for the block at the lower neighbour, and the
-    second number is for the block at the upper neighbour.
+    """Divide the rows that a pass of a rank holds in memory into blocks of `block_y` rows. The rows in memory are the
+    rank's own rows, and `beyond` rows of the lower and of the upper neighbour. `least(order)` returns two minimum
+    numbers of rows at level 1, for an order of the blocks. The first number is for the block at the lower neighbour,
+    and the second number is for the block at the upper neighbour.
 
-    Either all ranks have one block, or all ranks have several blocks. Otherwise, a rank with one block could have two
-    neighbours with several blocks. This rank would need the first block of one neighbour and the last block of the
-    other neighbour at the same time."""
+    Either all ranks have one block, or all ranks have several blocks. If only some ranks had several blocks, a rank
+    with one block could have two neighbours with several blocks. Such a rank would need the first block of one
+    neighbour and the last block of the other neighbour at the same time."""
     radius, size = problem.radius_y, block_y if problem.block_order else 0
     lead = radius * (levels - 1)
 
@@ -270,7 +270,7 @@ class HaloPlanes:
     `begin` starts the block of the pass, which has all rows of the rank (`block`).
 
     The position of a plane is its number. The window also moves over positions beyond a boundary of the grid, where the
-    rank has no planes. The rank can send planes while the window is at these positions."""
+    rank has no planes. While the window is at positions beyond a boundary, the rank can send planes."""
 
     def __init__(self, problem: Problem, levels: int, slab: int, begin: Block, block: SkewedBlock) -> None:
         self.problem, self._begin = problem, begin
@@ -375,7 +375,7 @@ class HaloPlanes:
 
 
 def halo_of(problem: Problem, levels: int) -> tuple[int, int]:
-    """Return the numbers of planes that a pass gets from the neighbours below and above. If a pass updates no rows, it
+    """Return the numbers of planes that a pass gets from the neighbours below and above. A pass that updates no rows
     needs no planes of neighbours."""
     return problem.halo_z(levels) if problem.has_updates else (0, 0)
 

@@ -15,18 +15,18 @@ Level q + 1 is the last level that reads level q. Level q + 1 of block j reads t
 
     eta - reach (q_max + 1) <= y < eta + reach (1 - parity),      q_max is the highest level of this parity below L.
 
-All cells below the fringe are final or no longer needed. When a block ends, it writes all its cells below the fringe of
+All cells below the fringe are final or no longer needed. At its end, a block writes all its cells below the fringe of
 the next block.
 
-If a pass computes states again, its first levels belong to the forward run and do not use the state of this run. The
-fringe of this state then ends at the cells of the first level that uses the state. Each recomputed field has its own
+If a pass computes states again, its first levels belong to the forward run and do not use the state of this run. Then
+the fringe of the state ends at the cells of the first level that uses the state. Each recomputed field has its own
 fringe. Let w be the first level that writes the field, and let p be the last level that reads the field. The fringe is
 
     eta - reach p <= y < eta - reach (w - 1).
 
 If the first values of the field come from a history, the fringe also includes the cells that levels of the previous
-block have read. If v is the first level that reads the field, the fringe ends at eta - reach (v - 2). Each block reads
-from the history only the cells above its fringe, so each cell of the history is read once.
+block have read. With such a history, the fringe ends at eta - reach (v - 2), where v is the first level that reads the
+field. Each block reads from the history only the cells above its fringe, so each cell of the history is read once.
 
 A place is the number of a cell, counted from the end of the axis at which the first block begins. Usually, this is the
 lower end. If the blocks of a rank begin at the upper end, the axis is mirrored, and the cuts move up by `reach` cells
@@ -49,8 +49,8 @@ class SkewedCut:
 
     `starts` are eta[0], eta[1], ... The first block begins at the first cell of the grid, and the last block ends at
     the last cell of the grid. All ranges of a block are half open. Each range begins and ends at a multiple of `group`
-    cells or at an end of the grid. If `joint` is true, a ring can hold levels of both parities. The fringe in this ring
-    then includes the fringes of both parities. `first_level` is the first level that uses the state. `origin` is the
+    cells or at an end of the grid. If `joint` is true, a ring can hold levels of both parities, and the fringe in a
+    ring includes the fringes of both parities. `first_level` is the first level that uses the state. `origin` is the
     coordinate at which the first block begins. If `descends` is true, the first block is at the upper end of the axis,
     and `origin` is the coordinate of this end.
     """
@@ -75,8 +75,7 @@ class SkewedCut:
         return [SkewedBlock(self, number) for number in range(self.count)]
 
     def fringe_reaches(self, parity: int) -> tuple[int, int]:
-        """Return arguments for `SkewedBlock.beside_cut`. With these arguments, `beside_cut` returns the fringe in the
-        ring of `parity`."""
+        """Return the arguments with which `SkewedBlock.beside_cut` returns the fringe in the ring of `parity`."""
         highest = self.levels - 1 - (0 if self.joint else (self.levels - self.first_level - parity) % 2)
         return highest + 1, (1 if self.joint else 1 - parity) - (self.first_level - 1)
 
@@ -157,7 +156,7 @@ class SkewedBlock:
 
     def body(self, parity: int) -> Range:
         """Return the range of cells from the end of this block's fringe to the end of the next block's fringe. In the
-        ring of even parity, these cells are read from disk before `first_level`."""
+        ring of even parity, the cells of the range are read from disk before `first_level`."""
         return self.fringe(parity)[1], self.next_fringe(parity)[1]
 
     def span(self, parity: int) -> Range:
@@ -168,13 +167,14 @@ class SkewedBlock:
         return self.beside_cut(self.cut.levels, 0)[0], self.next_beside_cut(0, 1)[1]
 
     def left_below(self, parity: int) -> Range:
-        """Return the range of cells that no later block updates. The values of these cells are final after this block.
+        """Return the range of cells that no later block updates. The values of the returned cells are final after this
+        block.
         """
         return self.fringe(parity)[0], self.next_fringe(parity)[0]
 
     def own(self) -> Range:
-        """Return the range of cells that this block updates at `first_level`. The range includes the rim next to these
-        cells."""
+        """Return the range of cells that this block updates at `first_level`. The range includes the rim next to the
+        updated cells."""
         return self._updated(self.cut.first_level)
 
     def bounds(self) -> tuple[Bound, Bound]:
@@ -211,11 +211,11 @@ def cut_axis(
     """Divide an axis into blocks that have `size` cells at level 1. If `size` is 0, the axis is one block. The first
     block begins at cell `first`.
 
-    The first block has `lead` more cells than the other blocks, because it has no fringe below. If `lead` is at most
-    `reach * (levels - 1)`, the frame of the first block is not larger than the other frames. At level 1, the distance
-    from the beginning of the axis to the first cut is at least `least[0]` places. The distance from the last cut to the
-    end of the axis is at least `least[1]` places. If these distances are not possible, the axis is one block. If the
-    same axis is divided for fewer levels, the frames are not larger.
+    The first block has `lead` more cells than the other blocks, because the first block has no fringe below. If `lead`
+    is at most `reach * (levels - 1)`, the frame of the first block is not larger than the other frames. At level 1, the
+    distance from the beginning of the axis to the first cut is at least `least[0]` places. The distance from the last
+    cut to the end of the axis is at least `least[1]` places. If the minimum distances `least` are not possible, the
+    axis is one block. If the same axis is divided for fewer levels, the frames are not larger.
     """
     begin, highest = max(first + size + lead, least[0]), extent - max(first, least[1])
     further = list(range(begin, extent - first, size)) if size else []

@@ -16,7 +16,8 @@ sends the rows of its trapezoid that the triangle reads (stairs.py):
 
 The frame of a rank consists of the rank's own rows and r(L+1) rows of its upper neighbour. The window moves over the
 grid as in the wavefront scheme (wavefront.py). But the triangle of a slab is updated after the trapezoid of the next
-slab. So the rows for the triangle arrive while the rank updates this trapezoid. The actions for slab s are:
+slab. So the rows for the triangle arrive while the rank updates the trapezoid of the next slab. The actions for slab s
+are:
 
     read the planes for slab s+1; send and receive the stairs of level 0 and the static rows of these planes
     update the trapezoid of slab s; send and receive the stairs of higher levels of slab s
@@ -24,9 +25,9 @@ slab. So the rows for the triangle arrive while the rank updates this trapezoid.
     receive the finished rows 0 <= y < rL of the same planes from the lower neighbour
     write the planes whose finished rows were received for slab s-1
 
-A rank computes the checksums of its own rows. Usually, the updates of the rank compute these checksums. But the lower
-neighbour updates the lowest rows of this rank. So the action Check adds two ranges of rows to the checksums:
-0 <= y < r at level 0, and 0 <= y < rL at the last level.
+A rank computes the checksums of its own rows. Usually, the updates of the rank compute the checksums of its rows. But
+the lower neighbour of a rank updates the lowest rows of the rank. So the action Check adds two ranges of rows to the
+checksums: 0 <= y < r at level 0, and 0 <= y < rL at the last level.
 
 A rank receives finished rows only in planes that its trapezoid no longer reads. Let Z be the end of slab s, and let b
 be the number of planes of a slab. The triangle of slab s-1 has finished the planes below Z - b - r(L-1). The trapezoid
@@ -202,8 +203,8 @@ class _SplitStream:
             yield from self._update(zeta0, zeta1, self.rows.triangle)
 
     def _read_to(self, zeta: int, most: int = FAR) -> Iterator[Action]:
-        """Yield the reads of those planes below `most` that the updates below `zeta` need. Also yield the exchanges of
-        rows in these planes."""
+        """Yield the reads of the planes below `most` that the updates below `zeta` need. Also yield the exchanges of
+        rows in the planes that are read."""
         problem, cut = self.problem, self.block.cut
         z0, z1 = self.read, min(zeta + problem.skew_z, problem.planes, most)
         if z1 > z0:
@@ -317,8 +318,8 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def max_levels(problem: Problem) -> int:
-    """Return the maximum number of levels of a pass. This number is a multiple of the levels of a step. For L levels
-    with the radius r, a rank needs 2rL rows."""
+    """Return the maximum number of levels of a pass. The maximum is a multiple of the number of levels in a step. For L
+    levels with the radius r, a rank needs 2rL rows."""
     if not problem.radius_y:
         return FAR
     return problem.max_halo // (2 * problem.radius_y * problem.stages) * problem.stages

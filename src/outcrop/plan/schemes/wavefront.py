@@ -8,8 +8,8 @@ coordinate zeta = z + r(level-1), where r is the radius. All levels of a slab ar
          written ◄──┘                └──► read ahead while slab s is updated
 
 While the slab [zeta0, zeta1) of b planes is updated, the window holds the planes in the following table. The last level
-needs the lowest of these planes, and the highest planes are read ahead for the next slab. A plane that is being written
-keeps its slot until a read needs the slot:
+needs the lowest planes of the window, and the highest planes are read ahead for the next slab. A plane that is being
+written keeps its slot until a read needs the slot:
 
     even ring   zeta0 - r(L-1) [- r, L odd]  ..  zeta1 + b + r - 1         2b + rL  [+ r, L odd]
     odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd, for writes]
@@ -28,22 +28,24 @@ The read and the write take place during the update of the current slab. Each pl
 pass moves 2/L words per cell and step.
 
 If memory does not hold enough planes, y is divided into k skewed blocks, which move by r rows per level
-(skewed_cut.py). The window then moves over the grid once for each block. A block writes some rows to the array
-`fringes`, and the next block continues from these rows. With blocks of `by` rows, a pass moves 4r/by more words per
-cell and step, but memory can hold approximately k times as many planes. Fringes are also read ahead into the odd ring,
-so the odd ring needs as many planes as the even ring. In the rings, plane z of block i has the number z + i nz. So the
-first planes of the next block can be read before the current block ends.
+(skewed_cut.py). With k blocks, the window moves over the grid k times. A block writes some rows to the array `fringes`,
+and the next block continues from these rows. With blocks of `by` rows, a pass moves 4r/by more words per cell and step,
+but memory can hold approximately k times as many planes. Fringes are also read ahead into the odd ring, so the odd ring
+needs as many planes as the even ring. In the rings, plane z of block i has the number z + i nz. So the first planes of
+the next block can be read before the current block ends.
 
-If a pass computes states again (history.py), each recomputed state has a separate field. Levels of the pass write this
-field, and later levels read it. Each block writes rows of the field to the array `recomputed`: the rows that the next
-block needs. Let n be the number of levels from the first level that writes the field to the last level that reads the
-field. Then the next block needs r n rows of the field. If a pass computes k steps again, the next block needs
-approximately r k^2 rows of all fields together. So the pass moves 2 r k^2/by more words per cell.
+If a pass computes states again (history.py), each recomputed state has a separate field. Some levels of the pass write
+the field of a recomputed state, and later levels read this field. Each block writes rows of the field to the array
+`recomputed`: the rows that the next block needs. Let n be the number of levels from the first level that writes the
+field to the last level that reads the field. The next block then needs r n rows of the field, where r is the radius. If
+a pass computes k steps again, the next block needs approximately r k^2 rows of all fields together. So the pass moves 2
+r k^2/by more words per cell.
 
 If the grid is divided along y, a rank gets rows of its neighbours together with its own rows (deep_halo.py). If the
 grid is divided along z, a rank gets planes of its neighbours before and after its own planes (deep_halo.py).
 
-The naive scheme serves for comparison. It is a wavefront with passes of one step, so it has no temporal blocking.
+The naive scheme serves for comparison. The naive scheme is a wavefront with passes of one step, so it has no temporal
+blocking.
 """
 
 from __future__ import annotations
@@ -214,9 +216,9 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def recomputed_reaches(problem: Problem, number: int) -> tuple[int, int]:
-    """Return arguments for `SkewedBlock.beside_cut`. With these arguments, `beside_cut` returns the rows of field
-    `number` that a block takes over. Levels of the pass write this field. If the first values of the field are read
-    from the history, the returned rows include all rows that the levels of the previous block read."""
+    """Return the arguments with which `SkewedBlock.beside_cut` returns the rows of field `number` that a block takes
+    over. Some levels of the pass write this field. If the first values of the field are read from the history, the
+    returned rows include all rows that the levels of the previous block read."""
     one, skew = problem.fields[number], problem.skew_z
     return one.behind // skew, one.ahead // skew
 
@@ -372,8 +374,8 @@ class _Stream:
                 yield Read(z0, z1, rows, "fringes", parity)
 
     def _read_values_to(self, zeta: int) -> Iterator[Action]:
-        """Yield the reads of the rows that this block takes over. These rows belong to fields that levels of the pass
-        write."""
+        """Yield the reads of the rows that this block takes over. The rows that a block takes over belong to fields
+        that levels of the pass write."""
         for number, z0, z1 in () if self.block.is_first else self.values_read.to(zeta):
             if self.rows_before[number].cells:
                 yield Read(z0, z1, self.rows_before[number], "recomputed", number)
@@ -422,10 +424,10 @@ take much longer than the fixed costs of a slab."""
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """Yield the candidates for each number of passes that is worth trying. Each pass has the minimum number of levels
-    with which these passes complete the run. For each number of levels, the candidates have the thickest slab that fits
-    the memory, and some thinner slabs. With thinner slabs, fewer planes are read before the first update, and fewer
-    planes are written after the last update. Some candidates have whole planes, and some have blocks.
+    """Yield the candidates for each number of passes that is worth trying. For n passes, each pass has the minimum
+    number of levels with which n passes complete the run. For each number of levels, the candidates have the thickest
+    slab that fits the memory, and some thinner slabs. With thinner slabs, fewer planes are read before the first
+    update, and fewer planes are written after the last update. Some candidates have whole planes, and some have blocks.
 
     If memory holds the whole grid, the function yields only a few candidates. All these candidates have whole planes.
     """
@@ -452,10 +454,10 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
 
 def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
-    """Yield candidates for a grid that fits into memory. The first candidate has one pass in one slab. This candidate
-    reads all planes, then updates all planes, then writes all planes. The other candidates have one or a few passes in
-    several slabs, so that transfers take place during updates. Candidates with even thinner slabs are left out, because
-    even thinner slabs cost more time than they save."""
+    """Yield candidates for a grid that fits into memory. The first candidate has one pass in one slab. The first
+    candidate reads all planes, then updates all planes, then writes all planes. The other candidates have one or a few
+    passes in several slabs, so that transfers take place during updates. Candidates with even thinner slabs are left
+    out, because even thinner slabs cost more time than they save."""
     levels, keeps = _most_levels(problem), not problem.is_part
     yield Sizes(levels, _zetas(problem, levels), diamond=0, keeps_statics=keeps)
     thicker = max(1, -(-WHOLE_GRID_SLAB_BYTES // (SLABS[0] * problem.record_bytes * problem.state_arrays)))
@@ -465,17 +467,17 @@ def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
 
 
 def _most_levels(problem: Problem) -> int:
-    """Return the maximum number of levels of a pass. If the grid is divided among ranks, the halos limit this number,
-    and the passes have almost equal numbers of levels."""
+    """Return the maximum number of levels of a pass. If the grid is divided among ranks, the halos limit the number of
+    levels, and the passes have almost equal numbers of levels."""
     return problem.levels if problem.levels <= problem.max_levels else next(levels_worth_trying(problem))
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """Estimate the work of a pass: 2/L + 4r/by words per cell and step, for L levels, the radius r and blocks of `by`
     rows. A rank with neighbours at both sides also exchanges 2rL rows of each plane. At each level of each plane, the
-    rank updates on average r(L-1) rows that its neighbours also update. The same numbers hold for planes if the grid is
-    divided along z: a rank exchanges 2rL planes, and updates on average r(L-1) planes that its neighbours also update.
-    The rank reads each sent plane twice."""
+    rank updates on average r(L-1) rows that its neighbours also update. If the grid is divided along z, the same
+    numbers hold for planes. A rank exchanges 2rL planes, and updates on average r(L-1) planes that its neighbours also
+    update. The rank reads each sent plane twice."""
     rows = problem.shape[1]
     arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories - len(problem.recomputed)
     cut = blocks_in_y(problem, sizes.levels, sizes)
@@ -539,7 +541,7 @@ def block_sizes(problem: Problem, levels: int, smallest: int = 0) -> Iterator[in
     A periodic y is not divided.
 
     With blocks smaller than `smallest`, the blocks at the two sides of a cut between ranks could differ in their
-    numbers of rows. In this case, one of the two ranks would wait for the other rank."""
+    numbers of rows. If the blocks at the two sides of a cut differ, one of the two ranks waits for the other rank."""
     yield 0
     if problem.periodic[1] or not problem.block_order:
         return
@@ -554,9 +556,9 @@ def block_sizes(problem: Problem, levels: int, smallest: int = 0) -> Iterator[in
 
 
 def _zetas(problem: Problem, levels: int) -> int:
-    """Return the number of values of zeta at which a pass updates planes, or 1 if there are none. No slab is thicker
-    than this number. If the planes are divided among ranks, return a number that is equal for all ranks, because all
-    ranks have equal slabs."""
+    """Return the number of values of zeta at which a pass updates planes, or 1 if the pass updates no planes. No slab
+    has more planes than this number. If the planes are divided among ranks, return a number that is equal for all
+    ranks, because all ranks have equal slabs."""
     if problem.is_part_z:
         return max(1, problem.max_halo_z)
     first, end = zetas_of_pass(problem, levels)
@@ -578,8 +580,8 @@ SCHEME = Scheme(
 
 
 def _naive_candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """Yield one candidate. If memory holds the whole grid, the candidate has one pass in one slab. Otherwise, each pass
-    has one step, and the slabs have the maximum thickness."""
+    """Yield one candidate. If memory holds the whole grid, the candidate has one pass in one slab. If memory does not
+    hold the whole grid, each pass has one step, and the slabs have the maximum thickness."""
     fits = whole_window(problem).bytes <= budget_bytes
     levels, keeps = _most_levels(problem) if fits else problem.stages, fits and not problem.is_part
     sizes = Sizes(levels, 1, diamond=0, keeps_statics=keeps)

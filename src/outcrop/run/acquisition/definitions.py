@@ -108,9 +108,9 @@ NOTHING_DEFINED = AcquisitionDefinitions()
 
 @dataclass(frozen=True)
 class Grid:
-    """The user's grid. All points of sources and receivers must lie in this grid. The arrays on disk extend `padding`
-    cells beyond this grid on each side. `coordinates` contains the coordinates of the cells of the arrays, including
-    the padding. `axes` contains the names of Devito's dimensions, or is empty without Devito."""
+    """The user's grid. All points of sources and receivers must lie in the user's grid. The arrays on disk extend
+    `padding` cells beyond the user's grid on each side. `coordinates` contains the coordinates of the cells of the
+    arrays, including the padding. `axes` contains the names of Devito's dimensions, or is empty without Devito."""
 
     stencil: Stencil
     shape: Shape
@@ -201,8 +201,8 @@ def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
 
 def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
     """Return the program that evaluates the scale of a source, or None if no scale is given. A scale may read only
-    fields that no stage updates. A scale may read these fields only in the cell to which the source adds a value.
-    Raises InputError for other scales."""
+    fields that no stage updates. A scale may read a field only in the cell to which the source adds a value. Raises
+    InputError for other scales."""
     if given is None:
         return None
     import sympy
@@ -290,7 +290,7 @@ def _read_factor(text: str, parameters: Sequence[str], fields: Sequence[str], nd
                 return sympy.Pow(base, exponent, evaluate=False)
             case ast.Call(ast.Name(name), arguments, []) if len(arguments) in _FUNCTIONS.get(name, ("", ()))[1]:
                 # Numbers are rounded, because exact numbers, such as exp(exp(20.5)), can have billions of digits. SymPy
-                # does not simplify min and max, because it needs seconds to compare many arguments.
+                # must not simplify min and max, because SymPy needs seconds to compare many arguments.
                 options = {"evaluate": False} if name in ("min", "max") else {}
                 given = [rounded(value(one)) for one in arguments]
                 return rounded(getattr(sympy, _FUNCTIONS[name][0])(*given, **options))

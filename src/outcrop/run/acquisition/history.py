@@ -1,9 +1,9 @@
 """The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. Some stencils also
-read the previous values of a field. With `recompute=True`, the history also keeps these previous values.
+read the previous values of a field. With `recompute=True`, the history also keeps the previous values of such fields.
 
 A history is stored in the same form as snapshots, with the reserved name HISTORY. A pass writes the states that it
-computes to files, and computes the checksums of these files. The commit of the pass makes these states valid. A history
-differs from other snapshots in these ways:
+computes to files, and computes the checksums of these files. The commit of the pass makes the written states valid. A
+history differs from other snapshots in these ways:
 
     begin       run(history=...) adds the entry to the manifest of a run at step 0 (`history_entry`, `begin_history`)
     reversed    threads read the older states ahead, and compare checksums (`HistoryView.reversed`)
@@ -12,7 +12,7 @@ differs from other snapshots in these ways:
 If the size limit of a history is too small for all states, an adjoint run repeats parts of the forward run
 (plan/history.py). The repeated steps are computed by the replay, a copy of the forward run in a directory beside it.
 The replay has its own history. Together, the histories of the run and of its replay have at most `slots` states. A
-state has the same number in both histories."""
+state has the same number in the history of the run and in the history of the replay."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def history_entry(given: History, description: Description, step: int) -> Snapsh
 
 def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int) -> SnapshotsEntry:
     """Return the entry. If states can be computed again and the limit is too small for all states, add a schedule
-    (plan/history.py) to the entry. A schedule needs room for at least two states. With less room, no schedule is
-    added."""
+    (plan/history.py) to the entry. A schedule needs room for at least two states. If there is room for fewer than two
+    states, no schedule is added."""
     limit = limit_bytes(given)
     slots = 0 if limit is None else limit // state_bytes(entry, dtype)
     if not entry.recompute or not 2 <= slots < entry.count(last_step):
@@ -146,8 +146,8 @@ def require_room(
     given: History, entry: SnapshotsEntry, dtype: str, directory: Path, needed: int, first_step: int, last_step: int
 ) -> None:
     """Raise InputError if the states up to `last_step` exceed the limit or the free space. The run itself needs
-    `needed` bytes of this space. The message names the smallest interval between kept states for which all states fit.
-    If an adjoint run can compute states again, the message can name a sufficient limit instead."""
+    `needed` bytes of the free space. The message names the smallest interval between kept states for which all states
+    fit. If an adjoint run can compute states again, the message can name a sufficient limit instead."""
     each, there = state_bytes(entry, dtype), len(entry.numbers(first_step))
     free = free_bytes(directory, needed)
     limit = None if entry.slots else limit_bytes(given)
@@ -200,7 +200,7 @@ class HistoryView(Mapping[str, SnapshotView]):
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The step of each state that exists. For Devito's equations, this is Devito's time index."""
+        """The step of each state that exists. For Devito's equations, the step is Devito's time index."""
         return self[self._entry.fields[0]].steps
 
     @property
@@ -369,7 +369,7 @@ class KeptStates:
 
     def planes(self, field: str, number: int) -> PlaneSource:
         """Return a function that reads planes of a field in state `number`, on the engine's three axes. Before `planes`
-        returns this function, it reads the whole file once and compares the checksum. Raises StorageError and
+        returns the function, `planes` reads the whole file once and compares the checksum. Raises StorageError and
         CorruptionError."""
         directory, (file, expected) = self.state.records, self.file(field, number)
         layout, dtype = self.state.layout, np.dtype(self.state.manifest.dtype)
@@ -403,9 +403,9 @@ def repeated_steps(state: State) -> int:
 
 
 def keep_only(state: State, numbers: Collection[int]) -> None:
-    """Free the states of a history, except the states in `numbers`. This does not change which states later steps will
-    keep. The manifest is committed first. Then the files are deleted, including files that a killed process has left.
-    The calling process must hold the lock of the run. Raises StorageError."""
+    """Free the states of a history, except the states in `numbers`. Later steps keep the same states as without this
+    call. The manifest is committed first. After the commit, the files of the freed states are deleted, including files
+    that a killed process has left. The calling process must hold the lock of the run. Raises StorageError."""
     taps, step = state.manifest.taps, state.manifest.step
     entry = taps.history
     assert entry is not None
@@ -433,9 +433,9 @@ def replay_place(state: State) -> Path:
 
 
 def open_replay(state: State) -> State | None:
-    """Return the replay of a run. The result is None if the replay does not exist, is damaged, belongs to another run,
-    or has no values because its creation was interrupted. In these cases, all states can be computed again from state 0
-    of the run."""
+    """Return the replay of a run. The result is None if the replay does not exist, is damaged, or belongs to another
+    run. The result is also None if the replay has no values because its creation was interrupted. If the result is
+    None, all states can be computed again from state 0 of the run."""
     storage = RunFolder(replay_place(state))
     try:
         replay = State(storage, storage.read())

@@ -1,9 +1,9 @@
 """The acquisition of one part of a run that several ranks compute together.
 
 Each part stores the points of the whole grid. Each rank that updates a cell of a source adds the values of the source
-to this cell. The value of a receiver at a point depends on several cells. The point belongs to the part that has the
-highest row of these cells. This part records the values of the point. The other cells of the point can belong to the
-rank below the cut. With split tiling, the rank below can also update the highest row:
+to this cell. The value of a receiver at a point depends on several cells. A point belongs to the part that has the
+highest row of the point's cells. The part to which a point belongs records the values of the point. The other cells of
+the point can belong to the rank below the cut. With split tiling, the rank below can also update the highest row:
 
     part of rank j + 1     ▲ point p, with the cells a, b, c, d
       ...                  │
@@ -14,10 +14,10 @@ rank below the cut. With split tiling, the rank below can also update the highes
     part of rank j
 
 So after each pass, rank j sends some of its sampled values to rank j + 1: the values of the cells near the cut. The
-receiving rank uses these values for the cells that it has not sampled itself. Then it adds up the values of the cells
-of each point, in the same order as the oracle. The records of a part are then complete for its points, so a commit of
-the part needs no other rank. If the grid is also divided along z, values are first sent to the upper neighbour along z.
-Then values are sent to the upper neighbour along y (`GridSampling`).
+receiving rank uses the values from rank j for the cells that it has not sampled itself. Then the receiving rank adds up
+the values of the cells of each point, in the same order as the oracle. After these additions, the records of a part are
+complete for its points, so a commit of the part needs no other rank. If the grid is also divided along z, values are
+first sent to the upper neighbour along z. Then values are sent to the upper neighbour along y (`GridSampling`).
 
 The norms of a part are exact sums over the cells that its rank updates. `rounded_norms` adds the sums of all parts, and
 rounds the result.
@@ -77,7 +77,7 @@ Cuts: TypeAlias = tuple[Sequence[int], Sequence[int]]
 
 
 def cuts_of(manifest: Description) -> Cuts:
-    """Return the cuts of a run. For a run of one process, these are the cuts of a run with a single rank."""
+    """Return the cuts of a run. For a run of one process, return the cuts of a run with a single rank."""
     return manifest.cut, manifest.part.planes if manifest.part else ()
 
 
@@ -111,7 +111,7 @@ def ranks_with(cells: NDArray[np.int64], cuts: Cuts) -> NDArray[np.int64]:
 
 
 def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]:
-    """Return a dictionary that maps the name of each trace to a number. This is the number of its points in a part.
+    """Return a dictionary that maps the name of each trace to the number of the trace's points in a part.
     """
     owner = owners(samplings, (part.cut, part.planes))
     return {name: int(np.count_nonzero(one == part.rank)) for name, one in owner.items()}
@@ -144,7 +144,7 @@ class PartRows:
 
     @property
     def above(self) -> int | None:
-        """The rank above this part, or None."""
+        """The rank above this part, or None if there is no such rank."""
         rank = self.part.rank + 1
         return rank if rank < self.part.ranks else 0 if self.is_ring else None
 
@@ -153,9 +153,9 @@ class PartRows:
         return self.part.rank > 0 or self.is_ring
 
     def images(self, cells: Points) -> tuple[NDArray[np.int64], Points]:
-        """Select the cells that passes of this part update. Return the indices of these cells in `cells`, and the cells
-        themselves. In the returned cells, planes and rows are counted from the first plane and row of the part. In a
-        ring of few ranks, the same cell can be both below and above the part. The result then contains this cell
+        """Select the cells that passes of this part update. Return the indices of the selected cells in `cells`, and
+        the selected cells. In the returned cells, planes and rows are counted from the first plane and row of the part.
+        In a ring of few ranks, the same cell can be both below and above the part. The result contains such a cell
         twice."""
         planes, cuts = self.part.own_planes or (0, FAR), (self.part.planes or (0,), self.part.cut)
         halos, rings, places, found = (self.halo_z, self.halo), (self.is_ring_z, self.is_ring), [], []
@@ -216,10 +216,10 @@ class PartSampling:
 
 class GridSampling:
     """This class replaces PartSampling if the grid is divided along z. Each rank samples its own cells. A point belongs
-    to the rank with the highest plane and the highest row of its cells. The other cells of the point can belong to
-    three other ranks: the lower neighbour along y, the lower neighbour along z, and the rank that is lower along both
-    axes. After each pass, each rank first sends values to the upper neighbour along z. Then each rank sends its own
-    values and the received values to the upper neighbour along y."""
+    to the rank with the highest plane and the highest row of the point's cells. The other cells of the point can belong
+    to three other ranks: the lower neighbour along y, the lower neighbour along z, and the rank that is lower along
+    both axes. After each pass, each rank first sends values to the upper neighbour along z. Then each rank sends its
+    own values and the received values to the upper neighbour along y."""
 
     def __init__(self, one: Sampling, owner: NDArray[np.int64], part: PartEntry) -> None:
         parts_y, corners = len(part.cut) - 1, one.cells.shape[1]
@@ -282,9 +282,8 @@ def _is_unseen(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 def read_of_all(
     field: str, cells: Cells, part: PartEntry, peers: Peers, read: Callable[[str, Cells], Weights]
 ) -> Weights:
-    """Return the values of a field at cells of the whole grid. `read` returns the values at cells of this part. The
-    rows and planes of these cells are counted from the first row and plane of the part. All ranks must call this
-    function together."""
+    """Return the values of a field at cells of the whole grid. `read` returns the values at cells of this part. `read`
+    counts rows and planes from the first row and plane of the part. All ranks must call this function together."""
     owner = ranks_with(cells, (part.cut, part.planes))
     mine = cells[owner == part.rank] - [part.own_planes[0] if part.own_planes else 0, part.rows[0], 0]
     found = np.empty(cells.shape[:-1])
@@ -419,7 +418,7 @@ class MovedRecords:
 
     The first cell of an old part is in exactly one new part, so the exact sums move to exactly one new part. The sums
     of a new part can include cells that now belong to other parts, but the sum over all parts does not change. A whole
-    run stores only rounded sums. These rounded sums are used as if they were exact."""
+    run stores only rounded sums. The rounded sums of a whole run are used as if they were exact."""
 
     def __init__(self, first: Manifest, samplings: Sequence[Sampling], cuts: Cuts, rank: int) -> None:
         self._first, self._taps = first, first.taps

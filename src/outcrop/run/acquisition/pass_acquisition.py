@@ -54,7 +54,8 @@ NaN."""
 @dataclass(frozen=True, eq=False)
 class PointInjection:
     """A source. In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i. The values of an
-    injection are added point by point, in the order of its points. The injections of a step are also added in order.
+    injection are added point by point, in the order of its points. The injections of a step are added one after
+    another, in their order.
 
     `values` has the shape (steps, points) and the field's dtype. The rim never changes, so a point in the rim is
     refused if one of its values is not 0."""
@@ -84,12 +85,12 @@ class PointSamples:
 @dataclass(frozen=True)
 class SnapshotFile:
     """A file into which a pass writes a box of a field after `step` steps. The values are in C order, and begin at byte
-    `offset_bytes`. The file already has its full size. If `age` is 1, the previous values of the field are written. In
-    this case, the state must have an array of previous values.
+    `offset_bytes`. The file already has its full size. If `age` is 1, the previous values of the field are written, and
+    the state must have an array of previous values.
 
     If `direct` is true and the file system allows direct I/O, writes of the box bypass the page cache. If the
     descriptor `folder` is given, `path` is a regular file beneath this folder, and links are not followed. The
-    descriptor must stay open until the pass has ended. `label` names the file in messages.
+    descriptor `folder` must stay open until the pass has ended. `label` names the file in messages.
 
     If `group` has more than one cell, the pass writes the means of groups of cells. `group` contains the number of
     cells of a group along z, y and x. core/outcrop/exec/snapshots.hpp defines the order of the additions."""
@@ -132,10 +133,10 @@ class FieldSum:
     """Sums in float64 over all cells of a field after `step` steps. The cells of the rim are included. `squares` is the
     sum of squares.
 
-    First, each group of 64 bytes along x is summed. To sum a group, its second half is added to its first half, and
-    this is repeated until one number is left. The sums of the groups are then added without rounding. So the bits of
-    the result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. If every cell
-    is NaN, `minimum` and `maximum` are NaN."""
+    First, each group of 64 bytes along x is summed. To sum a group, the second half of the group is added to the first
+    half. This step is repeated until one number is left. The sums of the groups are then added without rounding. So the
+    bits of the result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. If
+    every cell is NaN, `minimum` and `maximum` are NaN."""
 
     step: int
     sum: float
@@ -188,8 +189,8 @@ class _Injected:
 
 @dataclass(frozen=True, eq=False)
 class LeadInjected:
-    """The values that a source of the forward run adds in the steps that a pass computes again. In step i of these
-    steps, the values are added to field number `fields[i]` after the stage `stage`."""
+    """The values that a source of the forward run adds in the steps that a pass computes again. In step i of the steps
+    that are computed again, the values are added to field number `fields[i]` after the stage `stage`."""
 
     stage: int
     fields: tuple[int, ...]
@@ -269,8 +270,8 @@ class PassAcquisition:
 
 
 def lead_injected(one: PointInjection, problem: Problem, steps: int, stage: int, fields: Sequence[int]) -> LeadInjected:
-    """`one` is a source of the forward run. Return the values that this source adds in the `steps` steps that a pass
-    computes again."""
+    """Return the values that the source `one` of the forward run adds in the `steps` steps that a pass computes again.
+    """
     found = _injected(one, problem, one.first_step, steps)
     return LeadInjected(stage, tuple(fields), found.cells, found.bytes)
 
@@ -298,7 +299,7 @@ def _exact(integer: bytes, special: float) -> float:
 
 
 def extremes(low: float, high: float) -> tuple[float, float]:
-    """Return the minimum and the maximum of a field. The zero of the result is positive. If `low` is inf and `high` is
+    """Return the minimum and the maximum of a field. A zero in the result is positive. If `low` is inf and `high` is
     -inf, all values are NaN, and the result is NaN."""
     return (low + 0.0, high + 0.0) if low <= high else (math.nan, math.nan)
 

@@ -95,8 +95,8 @@ class Recorder:
         )
 
     def before(self, first_step: int, steps: int) -> Acquisition:
-        """Return the acquisition of the next pass. Raises StorageError if the files for its snapshots cannot be made,
-        for example because the disk is full."""
+        """Return the acquisition of the next pass. Raises StorageError if the files for the snapshots of the pass
+        cannot be made, for example because the disk is full."""
         manifest = self._state.manifest
         if not manifest.taps:
             return NO_ACQUISITION
@@ -177,7 +177,8 @@ class Recorder:
         return tuple(SumRequest(self._fields.index(name), entry.steps(last)) for name in entry.fields)
 
     def _resolved(self, source: Injection) -> Injection:
-        """Return `source` with its weights multiplied by its scale. Raises InputError when the scale is not finite."""
+        """Return a copy of `source`, in which the weights are multiplied by the scale. Raises InputError when the scale
+        is not finite."""
         whole = source.resolved(self._read_cells)
         if not np.isfinite(whole.weights).all():
             point = int(np.argmax(~np.isfinite(whole.weights).all(axis=1)))

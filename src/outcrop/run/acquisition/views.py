@@ -1,7 +1,7 @@
 """The results of acquisition up to the last commit: `sim.traces`, `sim.norms` and `sim.snapshots`.
 
-A program that watches a run follows the traces and norms while they grow. Each row is read once, and the memory does
-not grow with the number of rows:
+A program that watches a run reads the new rows of traces and norms while the run writes them. Each row is read once,
+and the memory does not grow with the number of rows:
 
     file    | rows read earlier | new rows | rows after the commit: not valid, not read |
                                  ──────────► checksum continued, compared with the manifest at the end
@@ -50,7 +50,7 @@ class Records(Mapping[str, NDArray[Any]], ABC):
     KeyError for an unknown name.
 
     If several ranks read the records together, `everyone` collects the records of all ranks. If one process reads all
-    parts of a run, `parts` returns these parts."""
+    parts of a run, `parts` returns all parts."""
 
     kind: str
     """The first part of the names of the files."""
@@ -193,7 +193,8 @@ class SnapshotView:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The step of each snapshot. For Devito's equations, this is Devito's time index: u.data[t] has the index t."""
+        """The step of each snapshot. For Devito's equations, the step is Devito's time index: u.data[t] has the index
+        t."""
         steps = np.array([self._entry.step_of(number) for number in self._numbers()], np.int64)
         first, way = self._state.manifest.time_line
         return first + way * steps
@@ -206,8 +207,8 @@ class SnapshotView:
         return self._entry.numbers(self._state.manifest.step)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Return the values that a NumPy array would return for this index. Raises IndexError outside the array, and
-        StorageError when a file is missing."""
+        """Return the values that a NumPy array would return for this index. Raises IndexError for an index outside the
+        array, and StorageError when a file is missing."""
         first, *rest = (index if isinstance(index, tuple) else (index,)) or (Ellipsis,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
@@ -220,7 +221,7 @@ class SnapshotView:
 
     def places(self, index: Any) -> int | range:
         """Return the positions of the snapshots that `index` selects among the committed snapshots. `index` is a whole
-        number or a slice. Raises IndexError if there is no such snapshot."""
+        number or a slice. Raises IndexError if `index` is outside the committed snapshots."""
         numbers = self._numbers()
         try:
             found: int | range = range(len(numbers))[index]
@@ -242,8 +243,8 @@ class SnapshotView:
         )
 
     def require_intact(self, time: int) -> None:
-        """Raise CorruptionError if the file of snapshot `time` is damaged, and StorageError if it is missing. Indexing
-        does not test checksums."""
+        """Raise CorruptionError if the file of snapshot `time` is damaged, and StorageError if the file is missing.
+        Indexing does not test checksums."""
         require_intact_snapshot(self._state, self._entry, self._field, self._numbers()[time])
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
@@ -292,7 +293,8 @@ def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDAr
 
 def own_entry(state: State, entry: SnapshotsEntry) -> tuple[SnapshotsEntry, tuple[slice, ...]] | None:
     """Return the entry for the files of a run or of one of its parts. Also return slices of the box of `entry`. The
-    slices select the cells that these files have. Return None for a part that has no cells of the box."""
+    slices select the cells that the files of the run or part have. Return None for a part that has no cells of the box.
+    """
     manifest = state.manifest
     if manifest.part is None:
         return entry, tuple(slice(0, count) for count in entry.shape)
@@ -313,8 +315,8 @@ class SnapshotViews(Mapping[str, SnapshotView]):
     """A mapping with the snapshots of all fields. A key is the name of a field, such as "u". If the snapshots have a
     name, such as "side", the key is "side/u".
 
-    If several ranks compute the run, `whole` makes the views of the whole box. If one part is opened alone, its
-    snapshots have only the rows of the box that are in this part, and possibly none."""
+    If several ranks compute the run, `whole` makes the views of the whole box. If one part is opened alone, the
+    snapshots of this part have only the rows of the box that are in the part, and possibly none."""
 
     def __init__(
         self, state: State | None, manifest: Description,
@@ -366,8 +368,8 @@ _READ_BYTES = 1 << 20
 
 
 class FollowedRecord:
-    """The record `name` of one run or part. The function `take` is called with the new bytes. The number of these bytes
-    is a multiple of `unit_bytes`."""
+    """Reads the new rows of the record `name` of one run or part. The function `take` is called with the new bytes, and
+    the number of these bytes is a multiple of `unit_bytes`."""
 
     def __init__(self, name: str, row_bytes: int, unit_bytes: int, take: Callable[[bytes], None]) -> None:
         self.name, self._row_bytes, self._unit_bytes, self._take = name, row_bytes, unit_bytes, take
@@ -385,7 +387,7 @@ class FollowedRecord:
 
     def read_on(self, state: State, max_bytes: int = PORTION_BYTES) -> bool:
         """Read at most `max_bytes` bytes of new rows. Return True if all valid rows have been read. Raises StorageError
-        when the file is missing or too short, and CorruptionError when its checksum is wrong."""
+        when the file is missing or too short, and CorruptionError when the checksum of the file is wrong."""
         manifest, directory = state.manifest, state.records
         valid, path = self._valid_bytes(state), directory.path / ACQUISITION / self.name
         if self._checksum < 0:
@@ -441,7 +443,7 @@ class Envelope:
 
     def largest(self, first: int, end: int) -> float:
         """Return the largest value of the rows first <= row < end. The result can include neighbouring rows of the same
-        range."""
+        range of steps."""
         found = self._bins[first // self._width : -(-end // self._width)]
         return float(found.max()) if len(found) else 0.0
 
@@ -472,7 +474,7 @@ class NormRows:
 
     @property
     def rows(self) -> dict[int, bytes]:
-        """A dictionary with the bytes of the kept rows. The keys are the numbers of these rows."""
+        """A dictionary that maps the number of each kept row to the bytes of the row."""
         return self._rows | ({self._count - 1: self._last} if self._count else {})
 
 

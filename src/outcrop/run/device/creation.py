@@ -2,10 +2,10 @@
 
     check and hold ──► slot: the new manifest ──► superblock ──► zeros over signatures ──► indices ──► first values
 
-Writing the superblock of the first device replaces an older run by the new run, which has no values yet. After a crash,
-another process may replace the new run, because a run without values has no data to lose. The zeros at both ends of the
-device remove signatures that other programs could recognise. The checks before the first write change nothing on the
-devices.
+When the superblock of the first device is written, the new run replaces an older run. The new run has no values yet.
+After a crash, another process can replace the new run, because a run without values has no data to lose. The zeros at
+both ends of each device overwrite signatures that other programs could recognise. The checks before the first write
+change nothing on the devices.
 
 A run on block devices stores its acquisition (points, traces, norms and snapshots) in a folder of a file system:
 
@@ -14,8 +14,9 @@ A run on block devices stores its acquisition (points, traces, norms and snapsho
       .taps/                 the same as in a run's own directory
       snapshots.zarr/
 
-The manifest on the first device names the folder. The step in this manifest determines which rows and snapshots are
-valid. The lock of the devices also protects this folder.
+The manifest on the first device contains the path of the folder with the acquisition. The step in the manifest
+determines which rows and snapshots in the folder are valid. The lock of the devices also protects the folder with the
+acquisition.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def are_devices(places: list[Path], raw_device: bool) -> bool:
 
 
 def check_devices(devices: list[Path], description: Description, force: bool, scratch_bytes: int = 0) -> None:
-    """Raise InputError if the run cannot use one of these devices, or the folder for its records. A pass of the run
+    """Raise InputError if the run cannot use one of `devices`, or cannot use its folder of records. A pass of the run
     needs `scratch_bytes` for its temporary array."""
     check_records_folder(devices, description, force)
     release(hold_devices(devices, description, force, scratch_bytes))
@@ -166,7 +167,8 @@ def _check_size(device: Path, handle: int, array_bytes: int, scratch_bytes: int)
 
 def _read(device: Path, handle: int, force: bool) -> Header | None:
     """Return the header of the device, or None if the device has no run. If `force` is true, also return None for a
-    header that is damaged or of another version. Otherwise, raise InputError for such a header."""
+    header that is damaged or of another version. If `force` is false, raise InputError for a header that is damaged or
+    of another version."""
     try:
         return header_of(device, handle)
     except InputError as error:
@@ -191,7 +193,8 @@ def _check_member(device: Path, header: Header, force: bool) -> None:
 
 
 def _run_at(device: Path, identity: object) -> Manifest | None:
-    """Return the manifest of the run on `device`, or None if the device does not hold the run with this identity."""
+    """Return the manifest of the run on `device`. Return None if the device does not hold the run with the given
+    identity."""
     try:
         found = Device(device).read()
     except InputError:
@@ -203,12 +206,12 @@ def _run_at(device: Path, identity: object) -> Manifest | None:
 def created_on_devices(
     devices: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
-    """Create a run without values on the devices. If the run has an acquisition, also create the folder of records,
-    with the points and values in `definitions`. The caller commits the first values inside the `with` block. During
-    this block, the devices are locked.
+    """Create a run without values on the devices. If the run has an acquisition, also create the folder of records, and
+    write the points and values in `definitions` to it. The caller uses this context manager in a `with` statement, and
+    commits the first values inside the `with` block. During the `with` block, the devices are locked.
 
-    If InputError is raised, the devices are unchanged. If the block ends before the first commit, the run is removed,
-    and the earlier content of the devices is lost."""
+    If InputError is raised, the devices are unchanged. If the `with` block ends before the first commit, the run is
+    removed, and the earlier content of the devices is lost."""
     check_records_folder(devices, manifest, force)
     handles = hold_devices(devices, manifest, force)
     state = State(Device(devices[0]), manifest)
@@ -247,7 +250,8 @@ def _write_header(device: Path, header: Header) -> None:
 
 
 def _clean(handle: int, keep: int) -> None:
-    """Write zeros to the header and to the end of the device, except the superblock and the slot at offset `keep`."""
+    """Write zeros to the header and to the end of the device. Do not overwrite the superblock and the slot at offset
+    `keep`."""
     _write_zeros(handle, BLOCK_BYTES, keep)
     _write_zeros(handle, keep + SLOT_BYTES, HEADER_BYTES)
     size = device_use.size_of(handle)
@@ -260,7 +264,8 @@ def _write_zeros(handle: int, begin: int, end: int) -> None:
 
 
 def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
-    # The indices are not flushed here, but together with the first values, before the first commit.
+    # The indices of the shards are not flushed here. The indices are flushed together with the first values, before the
+    # first commit.
     layout = manifest.layout
     with _opened_new(device) as handle:
         for (_, _, shard), place in ranges_on(manifest, index, str(device)).items():
@@ -271,7 +276,7 @@ def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
 
 
 def _forget(devices: list[Path], identity: str) -> None:
-    """Remove the run with this identity from the devices. Devices that cannot be written are skipped."""
+    """Remove the run with the given identity from the devices. Devices that cannot be written are skipped."""
     for device in devices:
         with contextlib.suppress(OSError, InputError), opened(device, os.O_RDWR) as handle:
             header = read_header(handle, device)
@@ -288,8 +293,8 @@ def _opened_new(device: Path) -> Iterator[int]:
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
     """Raise InputError if the run needs a folder of records and no folder is given. Also raise InputError if a folder
-    is given and the run does not need it. The folder must be new or empty. If `force` is true, the folder may belong to
-    the run on these devices, or to a run that no longer exists."""
+    is given, but the run needs no folder of records. The folder must be new or empty. If `force` is true, the folder
+    may belong to the run on `devices`, or to a run that no longer exists."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "
@@ -328,8 +333,8 @@ def _check_content(folder: Directory, device: Path, force: bool) -> None:
 @contextlib.contextmanager
 def _created_records_folder(state: State, definitions: Definitions, force: bool) -> Iterator[None]:
     """Create the folder of records, if the run has one, and write the definitions to it. If the body of the `with`
-    fails before the first commit, the files in the folder are removed. The folder is also removed if it is new. Raises
-    InputError and StorageError."""
+    fails before the first commit, the files in the folder are removed. If the folder of records is new, it is also
+    removed. Raises InputError and StorageError."""
     manifest = state.manifest
     if not manifest.records:
         yield

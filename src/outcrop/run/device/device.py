@@ -1,19 +1,22 @@
-"""`Device`: a run on raw block devices. Each device has a header of 4 MiB, followed by shards, array by array.
+"""`Device`: a run on raw block devices. Each device has a header of 4 MiB. The shards of all arrays follow, one array
+after another.
 
-The first copies of the state are stored first, then the second copies, then the arrays that are only read. Successive
-shards are on successive devices. A shard has the same bytes as in a directory, and begins at a multiple of 4096 bytes.
-The header identifies the run and has two copies of its manifest, which commits write alternately.
+The order of the arrays on a device is: the first copies of the state, the second copies of the state, the static
+arrays. Successive shards are on successive devices. A shard has the same bytes as in a directory, and begins at a
+multiple of 4096 bytes. The header of the first device identifies the run and has two slots for manifests. Commits write
+the two slots alternately.
 
          0   superblock: magic, version, kind, identity of the run, CRC32C
      1 MiB   slot 0:     magic, identity, sequence number, length, CRC32C, text
      2 MiB   slot 1:     the same
      4 MiB   the shards
 
-On the first device of a run, the text in a slot is the manifest. On the other devices, this text names the run. A slot
-is intact if its checksum and identity are right. If both slots are intact, the slot with the higher sequence number is
-valid. A commit writes the slot that is not valid, so an interrupted commit leaves the earlier manifest intact. Nearly
-every program that formats a disk overwrites the first sector, which contains the superblock. So a run is no longer
-found after the disk has been formatted. Writing a superblock with another identity replaces a run in one step.
+On the first device of a run, the text in a slot is the manifest. On the other devices of a run, the text in a slot
+identifies the run. A slot is intact if its checksum and identity are right. If both slots are intact, the slot with the
+higher sequence number is valid. A commit writes to the slot that is not valid. So a commit that is interrupted leaves
+the earlier manifest intact. Nearly every program that formats a disk overwrites the first sector, which contains the
+superblock. So Outcrop no longer finds a run after another program has formatted the disk. A run is replaced in one
+step: a new superblock with another identity is written.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ HEADER_BYTES = 4 << 20
 SLOT_OFFSETS = (1 << 20, 2 << 20)
 SLOT_BYTES = 1 << 20
 BLOCK_BYTES = 4096
-"""The largest size of a sector on common devices. The size of each write to the header is a multiple of this size."""
+"""The largest size of a sector on common devices. The size of each write to the header is a multiple of BLOCK_BYTES."""
 
 RUN, SHARE = "run", "member"
 """The kinds of devices: RUN for the first device of a run, which holds the manifest, and SHARE for further devices."""
@@ -58,7 +61,7 @@ _CHECKSUM = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a device. A header has a kind, the identity of the run (32 hexadecimal digits), and a text.
+    """The header of a device. A header contains its kind, the identity of the run (32 hexadecimal digits), and a text.
     `sequence` is a number that increases each time the header is written."""
 
     kind: str
@@ -73,7 +76,7 @@ class Header:
 
 class Device(RunStorage):
     """A run on block devices, with the manifest in the header of the first device. To lock the run, a process opens the
-    devices exclusively. The kernel allows this to only one process at a time."""
+    devices exclusively. Linux lets only one process at a time open a device exclusively."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -116,7 +119,7 @@ class Device(RunStorage):
         return {}
 
     def records(self, manifest: Manifest) -> Directory:
-        """Return the folder of records. Raises StorageError if its MEMBER file does not name this run."""
+        """Return the folder of records. Raises StorageError if the MEMBER file of the folder does not name this run."""
         if self._records is None or not self._records.is_here():
             self._records = _records_of(manifest, self.path)
         return self._records
@@ -151,7 +154,7 @@ class Device(RunStorage):
     @contextmanager
     def scratch(self, manifest: Manifest, count: int) -> Iterator[Sequence[DeviceRange]]:
         """Yield a list with one range of `count` bytes, which lies after the shards of the first device. If `count` is
-        0, yield an empty list. Raises StorageError if the device has no room for this range."""
+        0, yield an empty list. Raises StorageError if the device has no room for `count` bytes after the shards."""
         begin = needed_bytes(manifest, 0)
         with opened(self.path, os.O_RDONLY) as handle:
             size = device_use.size_of(handle)
@@ -201,8 +204,8 @@ class Device(RunStorage):
 
 
 def ranges_on(manifest: Description, index: int, device: str) -> dict[tuple[str, int, int], DeviceRange]:
-    """Return a dictionary with the ranges of all shards on device number `index` of a run. The keys are (array, copy,
-    shard)."""
+    """Return a dictionary with the ranges of bytes of all shards on device number `index` of a run. The keys are
+    (array, copy, shard)."""
     layout, begin, places = manifest.layout, HEADER_BYTES, {}
     for entry, copy in manifest.copies:
         for shard in range(index, layout.shards, len(manifest.directories)):
@@ -218,28 +221,29 @@ def needed_bytes(manifest: Description, index: int) -> int:
 
 
 def member_text(manifest: Manifest, index: int) -> str:
-    """Return the text for the header of device number `index` >= 1. The header of the first device has the manifest."""
+    """Return the text for the header of device number `index`. `index` is at least 1. The header of the first device
+    has the manifest."""
     return json.dumps({"run": manifest.directories[0], "identity": manifest.identity, "index": index}) + "\n"
 
 
 def member_of(header: Header) -> dict[str, object]:
     """Return the values that `member_text` has stored in the header. Return {} for the header of a run's first device,
-    because this header has the manifest."""
+    because the text of that header is the manifest."""
     content = json.loads(header.text) if header.kind == SHARE else {}
     return content if isinstance(content, dict) else {}
 
 
 def signature_on(path: Path, handle: int) -> str:
-    """Return a text that names the content of an open device, such as a file system. The function searches only for
-    content that other programs recognise, and ignores Outcrop's own header. Return "" if there is no such content.
-    Raises InputError when the device cannot be read."""
+    """Return a text that names the kind of content on an open device, such as a file system. The function searches only
+    for content that other programs recognise, and ignores Outcrop's own header. Return "" if the device has no content
+    that other programs recognise. Raises InputError when the device cannot be read."""
     with os_errors_as(InputError, f"{path} cannot be read"):
         return device_use.find_signature(path, handle, device_use.size_of(handle))
 
 
 def _records_of(manifest: Manifest, device: Path) -> Directory:
-    """Return the open folder of records of the run on `device`. Raises StorageError if the folder does not belong to
-    this run."""
+    """Open and return the folder of records of the run on `device`. Raises StorageError if the folder does not belong
+    to the run on `device`."""
     assert manifest.records is not None
     what = f"{manifest.records}, records of the run on {device},"
     with os_errors_as(StorageError, f"{what} cannot be used"):
@@ -261,8 +265,9 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _find_share(share: tuple[str, int], name: Path) -> Path:
-    """Return the path of the device whose header has the identity of the run and the index in `share`. The device
-    `name` is tried first, then all others. Raises StorageError if no device has this identity and index."""
+    """Return the path of the device whose header has the identity of the run and the index in `share`. The function
+    first tests the device `name`, and then all other devices. Raises StorageError if no device has the identity and the
+    index in `share`."""
     for path in (name, *device_use.all_devices()):
         with suppress(InputError), opened(path, os.O_RDONLY) as handle:
             header = header_of(path, handle)
@@ -284,7 +289,7 @@ def encode_superblock(kind: str, identity: str) -> bytes:
 
 
 def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
-    """Return (kind, identity) from the first block of a device, or None if this block is not a superblock. Raises
+    """Return (kind, identity) from the first block of a device, or None if the first block is not a superblock. Raises
     InputError when the superblock is damaged or of another version."""
     magic, version, kind, identity = _SUPERBLOCK.unpack_from(block)
     if magic != _MAGIC:
@@ -301,7 +306,8 @@ def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
 
 
 def encode_slot(header: Header) -> bytes:
-    """Return a slot with this header, in whole blocks. Raises InputError when the text is too long for a slot."""
+    """Return the bytes of a slot that contains `header`. The result has whole blocks. Raises InputError when the text
+    is too long for a slot."""
     text = header.text.encode()
     body = _SLOT.pack(_MAGIC, header.identity.encode(), header.sequence, len(text))
     slot = _padded(body + _CHECKSUM.pack(_core.crc32c(text, _core.crc32c(body))) + text)
@@ -311,7 +317,7 @@ def encode_slot(header: Header) -> bytes:
 
 
 def decode_slot(slot: bytes, kind: str, identity: str) -> Header | None:
-    """Return the header in a slot, or None when the slot is empty, damaged, only partly written, or of another run."""
+    """Return the header in a slot. Return None when the slot is empty, damaged, partly written, or of another run."""
     magic, owner, sequence, length = _SLOT.unpack_from(slot)
     start = _SLOT.size + _CHECKSUM.size
     text = slot[start : start + length]

@@ -1,13 +1,13 @@
 """This module finds out which program uses a block device, and whether the device holds content that other programs
 recognise.
 
-At any time, the kernel grants O_EXCL on a device to only one file system, swap area, volume manager or program. If a
-partition is in use, the whole disk counts as in use. If the whole disk is in use, each partition counts as in use.
-O_EXCL decides whether a device is free. Most other checks only find out which program uses the device, so that messages
-can name this program.
+At any time, Linux grants O_EXCL on a device to only one user: a file system, a swap area, a volume manager or a
+program. If a partition is in use, the whole disk counts as in use. If the whole disk is in use, each partition counts
+as in use. A device is free if Outcrop can open it with O_EXCL. Most other checks only find out which program uses a
+device, so that a message can name the program.
 
 File systems, partition tables, swap and arrays of disks are recognised by their signatures. `blkid` knows nearly all
-signatures. The most common signatures are also listed here, for machines without blkid.
+signatures. For machines without blkid, this module also has a list of the most common signatures.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ENCRYPTED, SWAP = "an encrypted volume", "swap space"
 _KINDS = {"filesystem": FILE_SYSTEM, "raid": GROUP, "crypto": ENCRYPTED}
 _SECONDS = 30
 
-# Each entry has the kind of content, the name of the format, the offset of the signature, and its bytes. A negative
-# offset is counted from the end.
+# Each entry of `_MAGICS` has the kind of content, the name of the format, the offset of the signature, and the bytes of
+# the signature. A negative offset is counted from the end of the device.
 _MAGICS: tuple[tuple[str, str, int, bytes], ...] = (
     (FILE_SYSTEM, "ext2, ext3 or ext4", 0x438, b"\x53\xef"),
     (FILE_SYSTEM, "xfs", 0, b"XFSB"),
@@ -88,8 +88,8 @@ def claim(path: Path) -> int:
         raise InputError(f"{path} is in use: {use}; a device must be free")
     handle = open_device(path, os.O_RDONLY | os.O_EXCL)
     try:
-        # O_EXCL does not prevent udev from reading the device, but a lock of `flock` prevents this. If udev is reading
-        # the device now, `flock` fails, and this failure is ignored for block devices.
+        # O_EXCL does not prevent udev from reading the device, but a lock of `flock` does. If udev is reading the
+        # device now, `flock` fails. For block devices, the failure of `flock` is ignored.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         if not number:
@@ -99,7 +99,7 @@ def claim(path: Path) -> int:
 
 
 def open_device(path: Path, flags: int) -> int:
-    """Open a device and return its descriptor. Raises InputError if this fails."""
+    """Open a device and return its descriptor. Raises InputError if the device cannot be opened."""
     try:
         return os.open(path, flags | os.O_CLOEXEC)
     except OSError as error:
@@ -155,7 +155,7 @@ def _partitions(disk: Path) -> Iterator[Path]:
 
 def _mount_point(number: str) -> str:
     """Return the path at which the device is mounted for this process. Return "" if the device is not mounted. For
-    btrfs, names of devices are compared, because mountinfo does not have the number of the device."""
+    btrfs, the function compares names of devices, because mountinfo does not contain the number of the device."""
     for line in (_read(PROC / "self" / "mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()[1:2]
@@ -174,7 +174,8 @@ def _loops() -> list[Path]:
 
 
 def _loop_on(number: str) -> str:
-    """Return the name of the loop device whose backing file is this device. Return "" if there is none."""
+    """`number` identifies a device. Return the name of the loop device whose backing file is this device. Return "" if
+    no loop device uses the device."""
     for loop in _loops():
         behind = _read(loop / "loop" / "backing_file")
         if behind and _number(Path(behind)) == number:

@@ -8,17 +8,17 @@ SNAPSHOTS contains the snapshots.
     run.oc/.taps/norms-u        step k writes row k / every: step, sum, squares, min, max
     run.oc/.taps/snapshots-u    a CRC32C of four bytes for the cells of each snapshot of u
 
-In a part of a run, a trace has only the points of this part, and the sums of norms are not rounded (PART_NORMS). The
-files of points and values in each part describe the whole grid.
+In a part of a run of several ranks, a trace has only the points of the part, and the sums of norms are not rounded
+(PART_NORMS). The files of points and values in each part describe the whole grid.
 
 Points and values are little endian in C order. The files with points and values are written and flushed before the
-first commit. The manifest has their checksums and shapes.
+first commit. The manifest has the checksums and shapes of points and values.
 
 Row 0 of norms is for the initial values, or for step `every` if norms of the initial values are not recorded. The rows
-of a pass are written and flushed before the commit of the pass. Rows after the manifest's step are not valid, and a
-repeated pass overwrites them. The manifest has a checksum for each file. This checksum covers the valid rows, the
-identity of the run and the name of the file. So the checksum detects rows that are damaged, lost, misplaced or from
-another run.
+of a pass are written and flushed before the commit of the pass. Rows for steps after the manifest's step are not valid,
+and a repeated pass overwrites them. The manifest has a checksum for each file of acquisition. The checksum of a file
+covers the valid rows, the identity of the run and the name of the file. So the checksum of a file reveals rows that are
+damaged, lost, misplaced or from another run.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
 
 
 def lost_records(directory: Directory, manifest: Manifest) -> dict[str, str]:
-    """Return a message for each file in ACQUISITION that is missing or too short. The keys are the names of the files.
-    """
+    """Return a message for each file in ACQUISITION that is missing or too short. The keys of the result are the names
+    of the files."""
     found = {}
     for name, count in _valid_bytes(manifest).items():
         path = directory.path / ACQUISITION / name
@@ -131,7 +131,7 @@ def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
 
 
 def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
-    """Extend a record that is too short, or create a missing record. Missing values become NaN. Raises
+    """Extend a file of records that is too short, or create a missing file. Missing values become NaN. Raises
     StorageError."""
     file, count = f"{ACQUISITION}/{name}", _valid_bytes(manifest)[name]
     with os_errors_as(StorageError, f"{directory.path / file} cannot be filled up"):
@@ -146,8 +146,8 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """The manifest determines how many bytes of a file in ACQUISITION are valid. Return how many of these bytes the
-    file has, and the checksum of the bytes that it has."""
+    """The manifest determines how many bytes of a file in ACQUISITION are valid. Return two numbers: how many valid
+    bytes are in the file, and the checksum of these bytes."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(f"{ACQUISITION}/{name}") as handle:
         return _summed(directory, handle, count, manifest.seed(name, 0))
@@ -155,8 +155,8 @@ def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[in
 
 def _summed(directory: Directory, handle: int, count: int, checksum: int = 0) -> tuple[int, int]:
     """Read the first `count` bytes of an open file. Return two values: the number of bytes that were read, and their
-    checksum. The number is less than `count` if the file is too short. The computation of the checksum begins with the
-    value `checksum`."""
+    checksum. The number of bytes is less than `count` if the file is too short. `checksum` is the checksum of earlier
+    data, which the result continues."""
     done = 0
     while part := directory.read_from(handle, done, min(_PART_BYTES, count - done)):
         checksum, done = _core.crc32c(part, checksum), done + len(part)
@@ -176,8 +176,8 @@ def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
 
 
 def read_some_rows(directory: Directory, manifest: Manifest, name: str, first: int, end: int) -> bytes:
-    """Return the rows first <= row < end of a record. The function does not test the checksum (`damage_of`). Raises
-    StorageError."""
+    """Return the rows first <= row < end of a record. Only `damage_of` compares the checksum of a record with the
+    checksum in the manifest. This function does not compare them. Raises StorageError."""
     row_bytes, count = manifest.own_taps.records(manifest.step)[name]
     assert 0 <= first <= end <= count
     path, size = directory.path / ACQUISITION / name, row_bytes * (end - first)
@@ -189,7 +189,8 @@ def read_some_rows(directory: Directory, manifest: Manifest, name: str, first: i
 
 
 def _valid_bytes(manifest: Manifest) -> dict[str, int]:
-    """Return a dictionary that maps the name of each file to the number of its valid bytes at the manifest's step."""
+    """Return a dictionary with the number of valid bytes of each file in ACQUISITION at the manifest's step. The keys
+    are names of files."""
     rows = manifest.own_taps.records(manifest.step)
     return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}
 
@@ -200,8 +201,8 @@ def snapshot_name(entry: SnapshotsEntry, field: str, number: int) -> str:
 
 
 def has_freed_history(directory: Directory, manifest: Manifest) -> bool:
-    """Return True if the manifest has no history, but files of a history exist. In this case, a process was killed
-    while it deleted these files. Raises OSError."""
+    """Return True if the manifest has no history, but files of a history exist. If True, a process was killed while it
+    deleted the files of the history. Raises OSError."""
     return manifest.taps.history is None and directory.status(f"{SNAPSHOTS}/{HISTORY}") is not None
 
 
@@ -228,8 +229,8 @@ def damaged_snapshots(
     directory: Directory, manifest: Manifest, lost: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """For each valid snapshot, yield its path and a description of its damage. The description is "" if the snapshot is
-    intact. `lost` contains the names of records that are missing or too short. A snapshot is left out if one of these
-    records has its checksum. Raises StorageError when another record cannot be read."""
+    intact. `lost` contains the names of records that are missing or too short. A snapshot is left out if its checksum
+    is in a record that `lost` names. Raises StorageError when a record that is not in `lost` cannot be read."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.own_taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_end(manifest, entry)
@@ -244,8 +245,8 @@ def damaged_snapshots(
 def snapshot_damage(
     directory: Directory, manifest: Manifest, entry: SnapshotsEntry, field: str, number: int
 ) -> str:
-    """Return a description of the damage of snapshot `number`, or "" if it is intact. Raises StorageError when the
-    record with its checksum cannot be read."""
+    """Return a description of the damage of snapshot `number`, or "" if the snapshot is intact. Raises StorageError
+    when the record with the checksum of the snapshot cannot be read."""
     (expected,) = np.frombuffer(
         read_some_rows(directory, manifest, entry.record(field), number, number + 1), "<u4"
     ).tolist()

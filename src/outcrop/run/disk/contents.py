@@ -1,8 +1,8 @@
 """This module defines the names of the files in the directories of a run, and computes the content of derived files
 from the manifest.
 
-Outcrop never removes files with other names than these from the directory of a run, even if a manifest lists such
-files:
+From the directory of a run, Outcrop removes only files with the following names, even if a manifest lists files with
+other names:
 
     .u.0  .u.1  m              folders of arrays (`array_folder`), each with zarr.json and shards c/S/0/0
     u                          a link to the folder of its current copy
@@ -21,7 +21,7 @@ snapshot is a plain chunk.
 
 Derived files are the metadata and coordinates for readers of Zarr. Derived files are created with the run, and the
 derived files of snapshots are updated after each commit. Outcrop itself does not use derived files. `outcrop verify`
-compares them with their expected content, and `--repair` writes them again.
+compares derived files with their expected content, and `outcrop verify --repair` writes wrong derived files again.
 """
 
 from __future__ import annotations
@@ -70,12 +70,13 @@ _PATTERNS = {
 
 
 def array_folder(entry: ArrayEntry, copy: int) -> str:
-    """Return the folder of one copy of an array. A static array has only one copy, in a folder with its name."""
+    """Return the name of the folder of copy `copy` of an array. A static array has only one copy, in a folder with its
+    name."""
     return entry.name if entry.is_static else f".{entry.name}.{copy}"
 
 
 def array_folders(manifest: Description) -> list[str]:
-    """Return the folders of all arrays. Each directory of the run has these folders."""
+    """Return the folders of all arrays. Each directory of the run has a folder for each array."""
     return [array_folder(entry, copy) for entry, copy in manifest.copies]
 
 
@@ -116,7 +117,8 @@ def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], l
 
 
 def files_below(directory: Directory, folders: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the files in these folders whose names belong to a run, and all other files. Raises OSError."""
+    """Return two lists of the files in these folders: the files whose names belong to a run, and all other files.
+    Raises OSError."""
     ours: list[str] = []
     foreign: list[str] = []
     for folder in folders:
@@ -140,8 +142,8 @@ def names_below(directory: Directory, name: str, depth: int = 0) -> Iterator[str
 
 def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
     """Return a dictionary that maps the path of each derived file in the run's own directory to the content of the
-    file. If the parts of several ranks form one Zarr array, `part` is one of these parts. Each shard of the array then
-    has only the rows of one part (run/ranks/shared.py)."""
+    file. If `part` is given, the parts of several ranks form one Zarr array, and `part` is any part. Each shard of such
+    a Zarr array has only the rows of one part (run/ranks/shared.py)."""
     attributes, part_rows = _attributes(manifest), part.chunk_rows if part else None
     metadata = array_metadata(manifest.layout, manifest.axis_names, attributes, part_rows)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
@@ -156,9 +158,9 @@ def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str
 
 
 def snapshot_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
-    """Return a dictionary that maps the path of each derived file of snapshots to its content at the manifest's step.
-    The last item is the metadata of the top group, which lists all groups and arrays of the snapshots. `part` has the
-    same meaning as in `derived_files`."""
+    """Return a dictionary with the content of each derived file of snapshots at the manifest's step. The keys are paths
+    of files. The last item of the dictionary is the metadata of the top group, which lists all groups and arrays of the
+    snapshots. `part` has the same meaning as in `derived_files`."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.own_taps.snapshots:
@@ -177,20 +179,22 @@ def snapshot_files(manifest: Manifest, part: PartEntry | None = None) -> dict[st
 
 
 def rows_of_parts(entry: SnapshotsEntry, cut: Sequence[int]) -> list[tuple[int, int]]:
-    """For each part that has rows of the box, return its rank and the number of these rows."""
+    """Return a pair for each part that has rows of the snapshot's box: the rank of the part, and the number of these
+    rows."""
     rows = [entry.of_rows(first, end).shape[1] for first, end in pairwise(cut)]
     return [(rank, count) for rank, count in enumerate(rows) if count]
 
 
 def snapshot_end(manifest: Description, own: SnapshotsEntry) -> bytes:
     """Return the bytes after the cells of a snapshot of a run or a part: the zeros that complete the last plane, and
-    the index. `own` is the entry with the rows of this run or part."""
+    the index. `own` is the entry of the snapshots with the rows of this run or part."""
     itemsize = np.dtype(manifest.dtype).itemsize
     return snapshot_index(own.shape, itemsize, _snapshot_rows(manifest, own))
 
 
 def _snapshot_rows(manifest: Description, own: SnapshotsEntry) -> int | None:
-    """Return the number of rows in a chunk of snapshots. Return None if a chunk has the same rows as `own`."""
+    """Return the number of rows of a chunk in the file of a snapshot. Return None if a chunk has exactly the rows of
+    the entry `own`."""
     if manifest.part is None or manifest.part.planes:
         return None
     (whole,) = (one for one in manifest.taps.snapshots if one.name == own.name)
@@ -227,7 +231,7 @@ def _snapshot_metadata(
     manifest: Manifest, entry: SnapshotsEntry, part: PartEntry | None
 ) -> dict[str, dict[str, Any]]:
     """Return the metadata of the arrays in a group, at the manifest's step. The result maps the name of each array to
-    the content of its zarr.json."""
+    the content of the array's zarr.json."""
     count, axes, box = entry.count(manifest.step), manifest.axis_names, entry.shape
     shard, rows = box, _snapshot_rows(manifest, entry)
     if part is not None:
@@ -271,7 +275,8 @@ def time_attributes(manifest: Description, units: str) -> dict[str, str]:
 
 
 def axis_attributes(manifest: Description, name: str) -> dict[str, str]:
-    """Return the attributes of a coordinate along an axis of the grid. The names are those of the CF conventions."""
+    """Return the attributes of a coordinate along an axis of the grid. The names of the attributes follow the CF
+    conventions."""
     axis = {"axis": name.upper()} if name in NAMES[3] else {}
     if manifest.coordinates is None:
         return {"long_name": f"number of the cell along {name}", **axis}
@@ -281,7 +286,7 @@ def axis_attributes(manifest: Description, name: str) -> dict[str, str]:
 
 def box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
     """Return the coordinates of the values of a snapshot along each axis: the centres of cells or of groups of cells.
-    If the run has no coordinates, return the numbers of the cells in the user's grid."""
+    If the run has no coordinates, positions are the numbers of cells in the user's grid."""
     found = {}
     first_row, first_plane = manifest.rows[0], manifest.planes[0]
     for axis, name in enumerate(manifest.axis_names):

@@ -8,9 +8,9 @@
     clear     remove the files of an older run, by their names (contents)
 
 A directory is locked before any file in it is changed. A process that fails to get the lock removes no files. The first
-change is to write a manifest without values, which replaces the manifest of an older run in one step. After a crash,
-another process can replace the new run, because the new run has no values yet. Files are created with their full size.
-"""
+change is to write a manifest without values. The new manifest replaces the manifest of an older run in one step. After
+a crash, another process can replace the new run, because the new run has no values yet. Each file of a run is created
+with its full size."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ same time."""
 @contextlib.contextmanager
 def created_in(directories: list[Path], manifest: Manifest, force: bool, definitions: Definitions) -> Iterator[State]:
     """Create the directories and files of a run without values. `definitions` contains the points and values of the
-    run's sources and receivers. This process holds the run until the `with` ends. The caller commits the first values
-    inside the `with`.
+    run's sources and receivers. The calling process holds the lock of the run until the `with` block ends. The caller
+    commits the first values inside the `with` block.
 
-    This function checks only the contents of the directories. If `force` is true, an older run is replaced. If
-    InputError is raised, nothing was changed. If the `with` ends before the first commit, all created files and
+    `created_in` checks only the contents of the directories. If `force` is true, an older run is replaced. If
+    InputError is raised, nothing was changed. If the `with` block ends before the first commit, all created files and
     directories are removed. Raises StorageError when the system refuses an operation that the checks allowed."""
     with hold_directories(directories) as (taken, locks, made):
         own, what, old = taken[0], f"cannot create the run in {taken[0].path}", None
@@ -104,8 +104,8 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
                             clear(own, one)
                     for directory in taken[1:]:
                         clear_share(directory)
-                    # The manifest is removed last. As long as the manifest exists, a later command can remove the other
-                    # files of the run.
+                    # The manifest is removed last. If this process is killed before it removes the manifest, a later
+                    # command can still remove the other files.
                     own.flush()
                     own.remove(MANIFEST)
                 remove_made(made)
@@ -117,10 +117,10 @@ def check_creation(
     scratch_bytes: int = 0,
 ) -> None:  # fmt: skip
     """Raise InputError if `created_in` cannot create the run. The function changes nothing on storage. The space of
-    files that the new run replaces counts as free. If `keeps_old` is true, the parents of these directories hold an
-    older run, which must stay until the new run has values. The message about the space then names both runs. The run
-    also needs `acquired_bytes` for the records and snapshots with which it begins. A pass of the run needs
-    `scratch_bytes` for its temporary array."""
+    files that the new run replaces counts as free. If `keeps_old` is true, the parents of the run's directories hold an
+    older run, which must stay until the new run has values. If `keeps_old` is true, a message about missing space names
+    both the old and the new run. The run also needs `acquired_bytes` for its first records and snapshots. A pass of the
+    run needs `scratch_bytes` for its temporary array."""
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
     needed = [acquired_bytes + scratch_bytes, *[0] * (len(directories) - 1)]
@@ -164,8 +164,8 @@ def _make_files(directories: list[Directory], manifest: Manifest, definitions: D
 
 
 def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) -> None:
-    """Create the shards of one copy of an array. If a shard is in a further directory, also create a link to it in the
-    run's own directory. Readers of Zarr look only in the run's own directory."""
+    """Create the shards of one copy of an array. If a shard is in a further directory, also create a link to the shard
+    in the run's own directory. Readers of Zarr look only in the run's own directory."""
     layout, own = manifest.layout, directories[0]
     for shard in range(layout.shards):
         name, place = f"{folder}/{shard_name(shard, len(manifest.shape))}", directories[shard % len(directories)]
@@ -177,7 +177,7 @@ def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) 
 
 def check_contents(there: dict[int, Directory], description: Description, force: bool) -> None:
     """Raise InputError if an existing directory holds files that the new run must not replace. `there` maps numbers to
-    directories. Number 0 is the run's own directory."""
+    directories. Directory number 0 is the run's own directory."""
     own = there.get(0)
     old = read_manifest(own) if own is not None and own.status(MANIFEST) else None
     if own is not None and old is not None and old.phase != NEW and not force:
@@ -196,9 +196,9 @@ def check_contents(there: dict[int, Directory], description: Description, force:
 
 @contextlib.contextmanager
 def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directory], list[int], list[Path]]]:
-    """Make missing directories, and lock all directories until the `with` ends. Yield the directories, the descriptors
-    of the locks, and the paths that were made, parents first. Raises InputError when a directory cannot be made, or
-    when another process holds the lock of a directory."""
+    """Make missing directories, and lock all directories until the `with` block ends. Yield the directories, the
+    descriptors of the locks, and the paths that were made, parents first. Raises InputError when a directory cannot be
+    made, or when another process holds the lock of a directory."""
     made: list[Path] = []
     with contextlib.ExitStack() as stack:
         taken: list[Directory] = []
@@ -229,8 +229,9 @@ def open_directory(path: Path) -> Directory:
 
 
 def withdraw(directory: Directory, old: Manifest) -> None:
-    """Commit that the run `old` has no values any more, and remove its files. Its manifest stays until the caller
-    replaces it. If the process is killed before, the manifest tells a later command which files remain."""
+    """Commit that the run `old` has no values any more, and remove its files. The manifest of `old` stays until the
+    caller replaces it. If the process is killed before the manifest is replaced, the manifest tells a later command
+    which files remain."""
     directory.replace(MANIFEST, replace(new_manifest(old), identity=old.identity, sums=old.sums).to_bytes())
     clear(directory, old)
 
@@ -256,8 +257,8 @@ def clear_share(directory: Directory) -> None:
 
 def clear_staged(directory: Directory) -> None:
     """Remove the files of an unfinished new run, which has not replaced the run in `directory`
-    (run/disk/replacement.py). A killed process can leave such a run. Raises InputError if another process uses this new
-    run, or if its manifest cannot be read."""
+    (run/disk/replacement.py). A killed process can leave an unfinished new run. Raises InputError if another process
+    uses the unfinished run, or if the manifest of the unfinished run cannot be read."""
     status = directory.status(STAGED)
     if status is None or not stat.S_ISDIR(status.st_mode):
         return
@@ -312,8 +313,8 @@ def _is_alive(member: Member) -> bool:
 
 
 def what_is_there(place: Path, old: Manifest) -> str:
-    """Return a message about the run `old` in `place`. The message says how to continue, inspect or replace this
-    run."""
+    """Return a message about the run `old` in `place`. The message says how to continue, inspect or replace the run
+    `old`."""
     name = old.stencil.get("name", "a stencil")
     if old.step < old.target_step:
         what = f"an unfinished run of {name} (step {old.step} of {old.target_step}); continue it with"
@@ -325,8 +326,8 @@ def what_is_there(place: Path, old: Manifest) -> str:
 
 
 def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
-    """Return how many bytes become free in each file system when the files in these directories are replaced. The keys
-    of the result are the device numbers of the file systems (st_dev)."""
+    """Return how many bytes become free in each file system when the files in the given directories are replaced. The
+    keys of the result are the device numbers of the file systems (st_dev)."""
     total: dict[int, int] = {}
     for index, directory in there.items():
         member = read_member(directory)
@@ -370,8 +371,8 @@ def _check_space(
 
 
 def less_scratch(scratch_bytes: int) -> str:
-    """Return the part of a message that says how a plan can need less than `scratch_bytes` for its temporary array.
-    Return "" if it has no such array."""
+    """Return a part of a message: how the plan can need less than `scratch_bytes` for its temporary array. Return "" if
+    `scratch_bytes` is 0."""
     if not scratch_bytes:
         return ""
     bt, scheme = by_caller("--bt", "bt"), by_caller("--scheme", "scheme")

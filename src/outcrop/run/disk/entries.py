@@ -38,7 +38,8 @@ FolderName: TypeAlias = Annotated[
 """The name of a folder of a run; see `contents`."""
 
 Shown: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""Text that can be printed safely. It has no control characters, because a terminal would execute them."""
+"""Text that can be printed safely. A printable text has no control characters, because a terminal would execute control
+characters."""
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 """A path."""
@@ -64,14 +65,14 @@ PART_NORMS_BYTES = NORMS_BYTES + 2 * EXACT_BYTES
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """One array of cells. Passes only read a static array. All other arrays belong to the state."""
+    """One array of cells. Passes only read a static array. Arrays that are not static belong to the state."""
 
     name: ArrayName
     is_static: bool
 
     @property
     def field(self) -> str:
-        """The field whose values or previous values are in this array."""
+        """The name of the field whose values or previous values are in this array."""
         return self.name.partition(".")[0]
 
     @property
@@ -86,9 +87,10 @@ MAX_STATE = 2
 
 @dataclass(frozen=True)
 class StateField:
-    """A field of an adjoint run. Its values come from the forward run. A step of the adjoint run goes back from state t
-    of the forward run to state t - 1. The step reads values of `field` of state s = t - `state`, to which `later`
-    further updates were applied. If `later` is -1, the step reads the previous values of state s."""
+    """A field of an adjoint run. The values of a `StateField` come from the forward run. A step of the adjoint run goes
+    back from state t of the forward run to state t - 1. In a step from state t to state t - 1, the adjoint run reads
+    values of `field`: the values after `later` further updates of state t - `state`. If `later` is -1, the step reads
+    the previous values of `field` in state t - `state`."""
 
     name: Name
     field: Name
@@ -99,13 +101,13 @@ class StateField:
 @dataclass(frozen=True)
 class StatesEntry:
     """The states that an adjoint run reads from the history of its forward run. `run` is the directory of the forward
-    run. The history has a state for every `every`-th step. Step 0 of the adjoint run goes back from step `steps` of the
-    forward run.
+    run. The history keeps the states of only those steps whose numbers are multiples of `every`. Step 0 of the adjoint
+    run goes back from step `steps` of the forward run.
 
-    If passes compute states again, `stencil` is the stencil of the forward run (`Stencil.to_json`), and `source_cells`
-    is the number of cells of its sources. Each pass then goes back to the next older state of the history, and computes
-    the states in between. If passes do not compute states again, `stencil` is None. Steps without a stored state then
-    add nothing to the fields that `sums` names."""
+    If passes recompute states, `stencil` is the stencil of the forward run (`Stencil.to_json`). `source_cells` is then
+    the number of cells of the forward run's sources. Each pass that recomputes states goes back to the next older state
+    of the history, and computes the states in between. If passes do not recompute states, `stencil` is None. If
+    `stencil` is None, steps without a stored state add nothing to the fields that `sums` names."""
 
     run: Text
     identity: Identity
@@ -125,12 +127,13 @@ class StatesEntry:
 
     @property
     def weight(self) -> int:
-        """The factor of each term in the sums of a gradient. If only every k-th step adds a term, the factor is k."""
+        """The factor by which each term in the sums of a gradient is multiplied. If only every k-th step adds a term,
+        the factor is k."""
         return self.every if self.stencil is None else 1
 
     def phase(self, first_step: int) -> int:
-        """Return the first step that reads states, counted from the beginning of a pass. The pass begins at step
-        `first_step` of the adjoint run."""
+        """Return the number of the first step of a pass that reads states. The steps of the pass are counted from 0.
+        The pass begins at step `first_step` of the adjoint run."""
         return (self.steps - first_step - self.fields[0].state) % self.every
 
 
@@ -140,8 +143,8 @@ MAX_RANKS = 100_000
 
 @dataclass(frozen=True)
 class PartEntry:
-    """A run of several ranks has a part for each rank. This entry describes the part in one directory: some rows of the
-    grid, and all or some of its planes.
+    """A run of several ranks has a part for each rank. A `PartEntry` describes the part in one directory: some rows of
+    the grid, and all or some of the grid's planes.
 
     `cut` contains the first row of each part along y, followed by the number of rows of the grid. `planes` contains the
     first plane of each part along z, followed by the number of planes. `planes` is empty if the planes are not divided.
@@ -173,7 +176,8 @@ class PartEntry:
 
     @property
     def own_planes(self) -> tuple[int, int] | None:
-        """The first plane of the part, and the plane after its last plane. None if the part has all planes."""
+        """The first plane of the part, and the plane after its last plane. The value is None if the part has all
+        planes."""
         place = self.rank // (len(self.cut) - 1)
         return (self.planes[place], self.planes[place + 1]) if self.planes else None
 
@@ -186,8 +190,8 @@ class PartEntry:
 
 @dataclass(frozen=True)
 class BeforeEntry:
-    """The generation before the committed generation. The values of this older generation are in the other copies on
-    disk. The entry has the step, the stamps and the checksums of the older generation."""
+    """The generation before the committed generation. The values of the older generation are in the copies on disk that
+    are not committed. A `BeforeEntry` has the step, the stamps and the checksums of the older generation."""
 
     step: Count
     filled: dict[Shown, Checksum]
@@ -196,15 +200,15 @@ class BeforeEntry:
 
 @dataclass(frozen=True)
 class PaceEntry:
-    """The progress of the latest call of `run`, for programs that watch the run (run/watch.py).
+    """The progress of the latest call of `run`. Programs that watch the run read the progress (run/watch.py).
 
     The call goes from step `first_step` to step `last_step`, in passes of `pass_steps` steps. Each step updates `cells`
     cells. `begun` is the time at which the first pass began, in seconds since 1970. `seconds`, `bytes_read` and
-    `bytes_written` were measured from this time to the last commit. The predicted figures are for the whole call.
+    `bytes_written` were measured from `begun` to the last commit. The predicted figures are for the whole call.
     `process` identifies the process that computes the steps (run/pace.py), or is "" if it is not known. If `is_stopped`
     is True, the call has ended before `last_step`. `not_finite` has an entry for each field in which NaN or infinity
-    was found. The values of the field are tested after each pass. The value of the entry is the last step of the first
-    pass that failed this test."""
+    was found. After each pass, Outcrop tests the values of each field for NaN and infinity. The value of an entry in
+    `not_finite` is the last step of the first pass after which the test failed."""
 
     begun: Seconds
     first_step: Count
@@ -244,13 +248,13 @@ def arrays_of(
     stencil: Stencil, states: StatesEntry | None = None, kernel: Stencil | None = None
 ) -> tuple[ArrayEntry, ...]:
     """Return the arrays of a stencil, in the order of its fields. The arrays of the state come first. An array of
-    previous values follows the array of its field. The arrays of fields that steps only read come second. Fields with
-    values from `states` have no array. If passes compute states of the forward run again, the third arrays are those of
-    fields that only the forward steps read.
+    previous values follows the array of its field. The arrays of static fields come second. Fields with values from
+    `states` have no array. If passes recompute states of the forward run, the arrays of the fields that only forward
+    steps read come third.
 
-    `kernel` is the stencil with computed fields, if the run has such fields (language/static_terms.py). The static
-    fields of the kernel then replace the static fields of the stencil. Static fields that only the stencil reads come
-    last.
+    `kernel` is the stencil with computed fields, if the run has such fields (language/static_terms.py). If `kernel` is
+    given, its static fields replace the static fields of the stencil. Static fields that the stencil reads and the
+    kernel does not read come last.
     """
     state, static = [], []
     without = {one.name for one in states.fields} if states else set()
@@ -288,7 +292,8 @@ class SourceEntry:
 
 @dataclass(frozen=True)
 class SamplingEntry:
-    """Receivers of a field. If several entries have the same name, their values are added and form one trace."""
+    """Receivers of a field. If several `SamplingEntry` objects have the same name, their values are added and form one
+    trace."""
 
     name: Name
     field: Name
@@ -337,8 +342,9 @@ class SnapshotsEntry:
 
     def of_rows(self, first: int, end: int, planes: tuple[int, int] | None = None) -> SnapshotsEntry:
         """Return an entry for the same snapshots, but only for the rows first <= y < end. The grid has three axes. If
-        `planes` is given, the result has only these planes. The box of the result counts rows from `first` and planes
-        from `planes[0]`. If the box contains no cell of these rows and planes, the box of the result is empty."""
+        `planes` is given, the result has only the planes in the range `planes`. In the box of the result, row 0 is the
+        row `first`, and plane 0 is the plane `planes[0]`. If the box has no cell in the given rows and planes, the box
+        of the result is empty."""
         z, y, x = self.box
         return replace(self, box=(_inside(z, *planes) if planes else z, _inside(y, first, end), x))
 
@@ -353,16 +359,16 @@ class SnapshotsEntry:
         return tuple(-(-(end - begin) // cells) for (begin, end), cells in zip(self.box, self.group, strict=True))
 
     def values_in(self, axis: int, cells: tuple[int, int]) -> tuple[int, int]:
-        """Return a range of a snapshot's values along one axis: the values of the grid's cells cells[0] <= position <
-        cells[1]. The result is the number of the first value, and the number after the last value. Values are counted
-        from the first value of the box. Both ends of the range of cells must be borders between groups."""
+        """`cells` is a range of cells of the grid along one axis. Return the range of a snapshot's values that belong
+        to these cells. The result has two numbers: the number of the first value, and the number after the last value.
+        Values are counted from the first value of the box. Both ends of `cells` must be borders between groups."""
         (begin, end), group = self.box[axis], self.group[axis]
         low, high = max(begin, cells[0]) - begin, min(end, cells[1]) - begin
         return (-(-low // group), -(-high // group)) if low < high else (0, 0)
 
     def count(self, step: int) -> int:
-        """Return the number of snapshots of a field after `step` steps. The first pass writes the initial values, so
-        the number is 0 before this pass."""
+        """Return the number of snapshots of a field after `step` steps. The first pass writes the snapshot of the
+        initial values, so the number of snapshots is 0 before the first pass."""
         return (step + -self.offset % self.every) // self.every + self.initial if step > 0 else 0
 
     def numbers(self, step: int, first_step: int = 0) -> Sequence[int]:
@@ -386,7 +392,8 @@ class NormsEntry:
     initial: bool = False
 
     def count(self, step: int) -> int:
-        """Return the number of rows of a field's norms after `step` steps. The number is 0 before the first pass."""
+        """Return the number of rows of a field's norms after `step` steps. The number of rows is 0 before the first
+        pass."""
         return step // self.every + self.initial if step > 0 else 0
 
     def steps(self, last: int) -> range:
@@ -436,7 +443,7 @@ class AcquisitionEntries:
 
     @property
     def fields(self) -> set[str]:
-        """All fields that at least one entry uses."""
+        """All fields that are used by at least one entry of the acquisition."""
         found = {one.field for one in self.sources} | {one.field for one in self.samplings}
         for one in self.snapshots:
             found |= {name.removesuffix(PREVIOUS) if one.recompute else name for name in one.fields}
@@ -449,9 +456,9 @@ class AcquisitionEntries:
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """Return a dictionary with two numbers for each file that grows with the run. The keys are the names of these
-        files. The first number is the size of a row in bytes. The second number is the number of rows that are valid
-        after `step` steps. For snapshots, a row is the checksum of one snapshot."""
+        """Return a dictionary with two numbers for each file that grows with the run. The keys of the dictionary are
+        the names of the files. The first number of a file is the size of a row in bytes. The second number of a file is
+        the number of rows that are valid after `step` steps. For snapshots, a row is the checksum of one snapshot."""
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
             found |= {f"norms-{name}": (self.norms_bytes, self.norms.count(step)) for name in self.norms.fields}

@@ -10,8 +10,8 @@ The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, i
 Shard s holds planes s*S .. s*S + S-1. The last shard can have fewer planes, but its index also has S entries. In terms
 of Zarr, a shard is a chunk of shape (S, chunk_rows, pitch). A plane is an inner chunk of shape (1, chunk_rows, pitch).
 Chunks are wider than the array, because rows have padding. Usually, a chunk has the ny rows of the array. But the last
-of several parts can have fewer rows than a chunk (plan/ranks.py). In this case, rows of zeros follow the ny rows of the
-part.
+part of a run of several ranks can have fewer rows than a chunk (plan/ranks.py). In the chunks of such a part, rows of
+zeros follow the ny rows of the part.
 
 On a grid of two axes, each row of the grid is stored as a plane. On a grid of one axis, the array has a single inner
 chunk.
@@ -35,11 +35,11 @@ from outcrop.axes import PLACES
 from outcrop.errors import InputError
 
 PITCH_BYTES = 64
-"""Rows start at multiples of this number of bytes. It is the size of a cache line, and of the widest vectors that
+"""Rows start at multiples of PITCH_BYTES. PITCH_BYTES is the size of a cache line, and of the widest vectors that
 kernels use."""
 
 RECORD_BYTES = 4096
-"""Records start at multiples of this number of bytes, because direct I/O requires it."""
+"""Records start at multiples of RECORD_BYTES, because direct I/O requires such places."""
 
 CHECKSUM_BYTES = 4
 
@@ -51,7 +51,7 @@ DTYPES = ("float32", "float64")
 """The dtypes of fields."""
 
 _NO_CHUNK = 2**64 - 1
-"""If an inner chunk does not exist, its offset and its length in the index have this value."""
+"""If an inner chunk does not exist, its offset and its length in the index have the value _NO_CHUNK."""
 
 _PART_PLANES = 1 << 16
 """The maximum number of index entries in one part that `index_parts` yields."""
@@ -92,7 +92,7 @@ class PlaneLayout:
 
     @property
     def pitch_cells(self) -> int:
-        """The distance from one row to the next, in cells."""
+        """The number of cells from the beginning of a row to the beginning of the next row."""
         return self.pitch_bytes // np.dtype(self.dtype).itemsize
 
     @property
@@ -151,8 +151,8 @@ def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> 
 
 def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
     """Yield the bytes of a shard's index in parts: (offset, length) of each plane, then the CRC32C of all these
-    entries. If planes are hidden, the index has no entries for them. Zeros before the index fill this space, because
-    readers look for the index at the end of the file."""
+    entries. If planes are hidden, the index has no entries for them. Zeros before the index fill the space of these
+    entries, because readers look for the index at the end of the file."""
     if not any(layout.hidden):
         length = layout.plane_bytes + CHECKSUM_BYTES
         yield from _index(layout.shard_planes, layout.records(shard), layout.record_bytes, length)
@@ -166,19 +166,19 @@ def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
 
 
 def _shown_pitch(layout: PlaneLayout) -> int:
-    """The layout has hidden cells. Return the distance from one row to the next, in cells, in the chunks that readers
-    of Zarr see. If a plane has several rows, its chunk begins at the first shown cell. Each row of the chunk ends with
-    cells that lie beyond the array."""
+    """The argument is a layout with hidden cells. Return the number of cells from the beginning of a row to the
+    beginning of the next row, in the chunks that readers of Zarr see. If a plane has several rows, its chunk begins at
+    the first shown cell. In the chunk of such a plane, each row ends with cells that lie beyond the array."""
     return layout.pitch_cells if layout.shown[1] > 1 else layout.shown[2]
 
 
 def snapshot_index(shape: tuple[int, ...], itemsize: int, chunk_rows: int | None = None) -> bytes:
-    """Return the index of a snapshot. The index has an entry for each plane, and follows the cells in the file. On
-    grids of fewer than three axes, the index is empty.
+    """Return the index of a snapshot. The index has an entry for each plane. In the file, the index follows the cells.
+    On grids of fewer than three axes, the index is empty.
 
     If a chunk has more rows than the snapshot, the inner chunk of a plane ends with the first rows of the next plane.
-    Readers ignore these rows, because they are beyond the end of the array. The last plane has no next plane, so zeros
-    before the index complete its chunk."""
+    Readers ignore the rows of the next plane, because these rows are beyond the end of the array. For the last plane of
+    a snapshot, zeros before the index complete the chunk, because no plane follows."""
     if len(shape) < 3:
         return b""
     row_bytes, rows = shape[2] * itemsize, chunk_rows or shape[1]
@@ -188,7 +188,8 @@ def snapshot_index(shape: tuple[int, ...], itemsize: int, chunk_rows: int | None
 
 def _index(count: int, present: int, stride: int, length: int, offset: int = 0) -> Iterator[bytes]:
     """Yield the parts of an index of `count` entries. The first `present` entries describe chunks of `length` bytes at
-    distances of `stride` bytes, from byte `offset` on. The other entries describe chunks that do not exist."""
+    distances of `stride` bytes, from byte `offset` on. All entries after the first `present` entries describe chunks
+    that do not exist."""
     checksum = 0
     for first in range(0, count, _PART_PLANES):
         entries = np.full((min(_PART_PLANES, count - first), 2), _NO_CHUNK, dtype="<u8")
@@ -204,8 +205,9 @@ def _index(count: int, present: int, stride: int, length: int, offset: int = 0) 
 def array_metadata(
     layout: PlaneLayout, axes: Sequence[str], attributes: dict[str, Any], part_rows: int | None = None
 ) -> dict[str, Any]:
-    """Return the metadata (zarr.json) of an array that is stored in planes, on a grid with these axes. With
-    `part_rows`, the grid is divided into parts of `part_rows` rows, and each shard holds only rows of one part.
+    """Return the metadata (zarr.json) of an array that is stored in planes, on a grid with the axes `axes`. If
+    `part_rows` is given, the grid is divided into parts of `part_rows` rows, and each shard holds only rows of one
+    part.
 
     If cells are hidden, the chunk of a plane is a part of the plane. The checksum behind the plane belongs to the whole
     plane, so the chunk has no checksum."""

@@ -3,7 +3,7 @@ other files.
 
 A manifest can come from an untrusted source. The types, ranges and names in the manifest are checked against the
 annotations in this module before any other file of the run is opened. If a value can be computed from other values of
-the manifest, the manifest must contain the computed value.
+the manifest, it must be equal to the computed value.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.user_values import Coordinates
 
 FORMAT = 3
-"""The version of the format. Other versions are refused. Version 1 had only one field, and version 2 had no seals."""
+"""The version of the format. Outcrop refuses manifests of other versions. Version 1 had only one field, and version 2
+had no seals."""
 
 MANIFEST = "manifest.json"
 
@@ -87,9 +88,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Member:
-    """The content of a file MEMBER. Each further directory of a run has this file. If the run is on devices, its folder
-    of records also has this file. `run` is the path of the run's own directory or first device. `index` is the number
-    of this directory. `folders` are the folders in this directory that belong to the run."""
+    """The content of a file MEMBER. Each further directory of a run has a file with the name MEMBER. If the run is on
+    devices, its folder of records also has a MEMBER file. `run` is the path of the run's own directory or first device.
+    `index` is the number of the directory that contains the MEMBER file. `folders` are the folders in the same
+    directory that belong to the run."""
 
     identity: Identity
     run: Text
@@ -109,20 +111,20 @@ class Description:
     axes. `signals` contains texts that `encode_signals` has made.
 
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` is `padding`, or empty if
-    there is no padding. If `unstable` is true, the user accepts parameters with which waves grow without bound.
-    `records` is the folder that holds the acquisition of a run on block devices, or None for a run in directories.
-    `max_step` is the last step that the run can have, or 0 if there is no limit. `states` says which states of a
-    forward run the steps read, or is None.
+    there is no padding. If `unstable` is true, the user accepts parameters for which the scheme is unstable, so that
+    waves grow without bound. `records` is the folder that holds the acquisition of a run on block devices, or None for
+    a run in directories. `max_step` is the last step that the run can have, or 0 if there is no limit. `states` says
+    which states of a forward run the steps read, or is None.
 
     `axes` contains the names that Devito's dimensions have, or is empty if the axes have the names of the stencil's
     axes. `first_time` is Devito's index of the time of the initial values, and `is_backward` is true if Devito's
-    equations run backward in time. For other runs, `first_time` is None. For an adjoint run, `adjoint_of` is the
-    identity of its forward run. `adjoint_of` is None for other runs, and for adjoint runs of earlier versions. If
-    `part` is given, the arrays have only the rows and planes of one rank. `boundary` is still the boundary of the whole
-    grid. `computed` maps the names of computed fields to their terms (language/static_terms.py), in JSON form.
-    `stencil` does not contain these fields. `fixed_parameters` contains parameters that cannot change, because their
-    values were used when Devito's equations were translated. Each of these parameters is mapped to a text that says
-    what was computed with the parameter."""
+    equations run backward in time. For runs without Devito, `first_time` is None. For an adjoint run, `adjoint_of` is
+    the identity of its forward run. `adjoint_of` is None for runs that are not adjoint runs, and for adjoint runs of
+    earlier versions. If `part` is given, the arrays have only the rows and planes of one rank. `boundary` is still the
+    boundary of the whole grid. `computed` maps the names of computed fields to their terms (language/static_terms.py),
+    in JSON form. `stencil` does not contain computed fields. `fixed_parameters` contains parameters that cannot change,
+    because their values were used when Devito's equations were translated. `fixed_parameters` maps each of these
+    parameters to a text that says what was computed with the parameter."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -152,8 +154,9 @@ class Description:
 
     @property
     def time_line(self) -> tuple[int, int]:
-        """Two numbers (first, way). After k steps, a run has the values of the time with the index first + way * k. In
-        runs of Devito's equations, the index is Devito's index. In other runs, the index is the number of steps."""
+        """Two numbers, `first` and `way`. After k steps, a run has the values of the time with the index first + way *
+        k. In runs of Devito's equations, the index is Devito's index. In runs without Devito, the index is the number
+        of steps."""
         return self.first_time or 0, -1 if self.is_backward else 1
 
     @property
@@ -164,8 +167,8 @@ class Description:
     @property
     def _hidden(self) -> tuple[int, int, int]:
         """The padding that readers of Zarr do not see. A shard can hide planes only if it is the only shard. If a plane
-        has several rows, cells along x can be hidden only if rows are also hidden. Otherwise, the last row for readers
-        would end beyond the plane."""
+        has several rows, cells along x can be hidden only if rows are also hidden. If only cells along x were hidden,
+        the last row for readers would end beyond the plane."""
         z, y, x = inside(self.padding, 0)
         is_single = self.shard_planes >= grid_shape(self.shape)[0]
         return (z, y, x) if self.axes and is_single and (y or not x or len(self.shape) < 3) else (0, 0, 0)
@@ -255,14 +258,14 @@ class Description:
         return (*((entry, copy) for copy in copies for entry in self.state), *((entry, 0) for entry in self.static))
 
     def how_to_give(self, name: str) -> str:
-        """Return the end of the message about an array without values. `name` is the name of the array."""
+        """Return the last part of a message about an array without values. `name` is the name of the array."""
         if name in self.computed:
             return f"; the run computes {name} before its next step"
         return by_caller("", f"; assign sim[{name!r}] first")
 
     def entry(self, name: str, hidden: Collection[str] = ()) -> ArrayEntry:
-        """Return the entry of the array with this name. If no array has this name, raise InputError with a list of all
-        names except those in `hidden`."""
+        """Return the entry of the array with the given name. If no array has the name, raise InputError with a list of
+        all names of arrays except the names in `hidden`."""
         for entry in self.arrays:
             if isinstance(name, str) and entry.name == name:
                 return entry
@@ -272,7 +275,7 @@ class Description:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(Description):
-    """One committed state of an existing run.
+    """The manifest of an existing run describes one committed state of the run.
 
     The state has two copies on disk, which alternate. Copy `current` holds generation `generation`, after `step` steps.
     The run is finished when `step` has reached `target_step`. `filled` has an entry for each array that has values: it
@@ -280,11 +283,12 @@ class Manifest(Description):
     values. Each array must have values before the first step. `ranges` contains the minimum and the maximum of fields
     that are only read, if they are known. `sums` contains the checksum of the valid content of each file of
     acquisition. In adjoint runs, `begun` contains checksums of the initial values of arrays. A resumed adjoint run uses
-    these checksums to find out whether its residuals have changed. In other runs, `begun` is None. If the run is a
-    part, `before` describes the previous generation, because the part may have to go back to it
-    (run/ranks/agreement.py). `before` is None in other runs, and in the first generation. `pace` describes the progress
-    of the latest call of `run`, or is None before the first call. `computed_from` has an entry for each computed field
-    that has been computed. Steps after step `parameters_step` use `parameters`. Earlier steps can have used others."""
+    the checksums in `begun` to find out whether its residuals have changed. In runs that are not adjoint runs, `begun`
+    is None. If the run is a part, `before` describes the previous generation, because the part may have to go back to
+    it (run/ranks/agreement.py). `before` is None in runs that are not parts, and in the first generation. `pace`
+    describes the progress of the latest call of `run`, or is None before the first call. `computed_from` has an entry
+    for each computed field that has been computed. Steps after step `parameters_step` use `parameters`. Earlier steps
+    can have used other parameters."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -304,12 +308,13 @@ class Manifest(Description):
 
     @property
     def has_values(self) -> bool:
-        """True if initial values of any array have been committed."""
+        """True if the initial values of at least one array have been committed."""
         return self.phase != NEW
 
     def is_spare(self, entry: ArrayEntry, copy: int) -> bool:
-        """Return True if a copy of an array has no committed values, so that it can be made again without a loss. A
-        part of a run of ranks can need the previous generation, which is in the other copies."""
+        """Return True if a copy of an array has no committed values. A copy without committed values can be made again
+        without a loss. In a part of a run of several ranks, the copies that are not committed can hold the previous
+        generation, so they are not spare."""
         if self.phase == NEW or self.before is not None:
             return False
         return entry.name not in self.filled or not (entry.is_static or self.in_place or copy == self.current)
@@ -321,8 +326,8 @@ class Manifest(Description):
         return _core.crc32c(f"{self.identity} {name} {stamp}".encode())
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as JSON with its checksum. Raises InputError if the result is longer than readers
-        allow."""
+        """Return the bytes of the manifest: JSON with a checksum. Raises InputError if the result is longer than
+        readers allow."""
         data = sealed(msgspec.to_builtins(self))
         if len(data) > MAX_TEXT_BYTES:
             raise InputError(f"the description of the run takes {len(data)} bytes; shorten its signals")
@@ -346,8 +351,8 @@ def resume_command(manifest: Manifest, place: Path) -> str:
 
 
 def require_readable(description: Description) -> None:
-    """Raise InputError when the schema does not allow the names or paths in this description. Without this check, a run
-    with such names could be created, but not opened again."""
+    """Raise InputError when the schema of manifests does not allow the names or paths in `description`. Without this
+    check, Outcrop could create a run with wrong names, but could not open the run again."""
     manifest = replace(new_manifest(description), sums=dict.fromkeys(description.own_taps.files, 0))
     try:
         parse_manifest(manifest.to_bytes(), Path("this run"))
@@ -476,8 +481,8 @@ def _is_pace(pace: PaceEntry, fields: set[str]) -> bool:
 
 
 def _is_part(manifest: Manifest, part: PartEntry) -> bool:
-    """Return True if the arrays have the rows of the part. Return False if the run has a property that parts cannot
-    have, such as a history or a rim."""
+    """Return True if the arrays have the rows of the part. Return False if the run has a property that the parts of a
+    run cannot have, such as a history or a rim."""
     more = manifest.in_place or manifest.states or manifest.rim or len(manifest.directories) > 1
     points = manifest.taps.traces
     if part.traces.keys() != points.keys() or any(count > points[name] for name, count in part.traces.items()):

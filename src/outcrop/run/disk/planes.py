@@ -7,7 +7,7 @@ A range is given as (path of the device, first byte, number of bytes).
     record:  | plane | CRC32C | seal | zeros |          the seal identifies the plane (storage/checksums.hpp)
 
 Initial values, views of results and verification use this module. The engine does not use this module, because the core
-accesses the files during a pass.
+(the C++ code) accesses the files during a pass.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from outcrop.errors import CorruptionError, StorageError, os_errors_as
 from outcrop.run.disk.layout import RECORD_BYTES, PlaneLayout
 
 BUFFER_BYTES = 4 << 20
-"""The maximum size in bytes of a group of planes that is read or written together. Planes that are larger than this
-size are moved one by one."""
+"""The maximum size in bytes of a group of planes that is read or written together. Planes that are larger than
+BUFFER_BYTES are moved one by one."""
 
 SPARSE = 8
 """Cells are sparse in a plane if reading them alone moves at most 1/SPARSE of the bytes of the plane."""
@@ -81,8 +81,8 @@ def _path(file: ShardFile) -> str:
 
 
 def _opened(file: ShardFile) -> int:
-    """Open a shard for reading and return its descriptor. Raises StorageError if it is not a regular file or a device.
-    The function does not wait if the file is a pipe."""
+    """Open a shard for reading and return its descriptor. Raises StorageError if the shard is neither a regular file
+    nor a device. If the file is a pipe, the function does not wait for another program."""
     if isinstance(file, FileBeneath):
         return _core.open_beneath(*file)
     descriptor = os.open(_path(file), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -95,14 +95,15 @@ def _opened(file: ShardFile) -> int:
 
 
 def is_sparse(layout: PlaneLayout, rows: range, columns: range) -> bool:
-    """Return True if these rows and columns select only a small part of a plane. Both ranges have at least one cell."""
+    """Return True if `rows` and `columns` select only a small part of a plane. `rows` and `columns` have at least one
+    cell each."""
     first, end = _ends(columns)
     row_bytes = max(RECORD_BYTES, (end - first) * np.dtype(layout.dtype).itemsize)
     return SPARSE * len(rows) * row_bytes <= layout.plane_bytes
 
 
 def _ends(chosen: range) -> tuple[int, int]:
-    """Return the smallest number of a range, and the number after its largest number."""
+    """Return two numbers: the smallest number in the range `chosen`, and the largest number plus 1."""
     return min(chosen[0], chosen[-1]), max(chosen[0], chosen[-1]) + 1
 
 
@@ -120,9 +121,9 @@ class Planes:
         self, files: Sequence[ShardFile] | _core.Store, layout: PlaneLayout, writable: bool = False, io: str = "auto",
         first_file: int = 0, seed: int = 0, direct: bool = True,
     ) -> None:  # fmt: skip
-        """Open the files of an array. `files` may also be an open store with the files of several arrays. `first_file`
-        is then the number of the array's first file in this store. `seed` is the seed of the seals of the planes. If
-        `direct` is False, transfers use the page cache."""
+        """Open the files of an array. `files` may also be an open store with the files of several arrays. If `files` is
+        a store, `first_file` is the number of the array's first file in the store. `seed` is the seed of the seals of
+        the planes. If `direct` is False, transfers use the page cache."""
         self._layout, self._first_file, self._seed = layout, first_file, seed
         if isinstance(files, _core.Store):
             self._store = files
@@ -140,8 +141,8 @@ class Planes:
         return result
 
     def groups(self, z0: int, z1: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-        """Read planes z0 <= z < z1 in groups and verify their checksums. Yield (first plane, planes). The planes are
-        valid until the next group is read."""
+        """Read planes z0 <= z < z1 in groups and verify their checksums. Yield (first plane, planes). The planes of a
+        group are valid until the next group is read."""
         layout = self._layout
         for first, count in self._runs(z0, z1):
             shard, offset = layout.locate(first)
@@ -156,7 +157,7 @@ class Planes:
             yield first, self._cells(records, count)
 
     def selected(self, z: int, rows: range, columns: range) -> np.ndarray[Any, Any]:
-        """Return the cells of plane z in these rows and columns, in a new array of shape (rows, columns). The plane is
+        """Return the cells of plane z in `rows` and `columns`, in a new array of shape (rows, columns). The plane is
         read in strips of about BUFFER_BYTES, so large planes need little memory. The checksum of the whole plane is
         verified. Raises CorruptionError and StorageError."""
         if rows.step < 0:
@@ -187,8 +188,8 @@ class Planes:
         return result
 
     def unverified(self, z: int, rows: range, columns: range) -> np.ndarray[Any, Any]:
-        """Return the cells of plane z in these rows and columns, in a new array of shape (rows, columns). Only these
-        rows are read, so the checksum of the plane cannot be verified. Raises StorageError."""
+        """Return the cells of plane z in `rows` and `columns`, in a new array of shape (rows, columns). Only `rows` are
+        read, so the checksum of the plane cannot be verified. Raises StorageError."""
         layout = self._layout
         first, end = _ends(columns)
         shard, offset = layout.locate(z)
@@ -226,7 +227,7 @@ class Planes:
         self.close()
 
     def _runs(self, z0: int, z1: int) -> Iterator[tuple[int, int]]:
-        """Divide planes z0 <= z < z1 into groups. All planes of a group are in the same shard. Yield (first plane,
+        """Divide planes z0 <= z < z1 into groups. All planes of one group are in the same shard. Yield (first plane,
         number of planes) for each group."""
         while z0 < z1:
             shard_end = (z0 // self._layout.shard_planes + 1) * self._layout.shard_planes
@@ -235,7 +236,7 @@ class Planes:
             z0 += count
 
     def _cells(self, records: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-        """Return a view of shape (count, ny, nx): the cells of `count` records, without padding."""
+        """Return a view of the cells of `count` records, without padding. The view has the shape (count, ny, nx)."""
         layout = self._layout
         _, ny, nx = layout.shape
         planes = records.reshape(count, layout.record_bytes)[:, : layout.plane_bytes]

@@ -6,12 +6,13 @@
     publish:  lock both runs ──► old manifest without values ──► clear the old run ──► new manifest without values
                                                              ──► rename files      ──► new manifest
 
-The values of the new run can come from the old run. Therefore the old run is removed only when all values are written.
-If the process is killed during `publish`, the folder `.new-run` still contains its manifest, and the files that were
-not renamed yet. The next command that opens or replaces the run then calls `finish`, which does the rest.
+The values of the new run can come from the old run. Therefore the old run is removed only after all values of the new
+run are written. If the process is killed during `publish`, the folder `.new-run` still contains its manifest, and the
+files that were not renamed yet. The next command that opens or replaces the run calls `finish`, which does the
+remaining steps of `publish`.
 
-Each directory of the run has such a folder, so that each rename stays in one file system. `created_in` replaces a
-folder that a killed process has left before `publish`."""
+Each directory of the run has its own folder `.new-run`, so that each rename stays in one file system. `created_in`
+replaces a folder that a killed process has left before `publish`."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ from outcrop.run.disk.storage import RunFolder, further_directories
 
 def staged_places(directories: Sequence[Path]) -> list[Path]:
     """Return the folder of the new run in each directory. Raises InputError if a directory holds something else with
-    the name of this folder."""
+    the name `.new-run`."""
     for one in directories:
         place = one / STAGED
         if place.is_symlink() or (place.exists() and not place.is_dir()):
@@ -58,15 +59,15 @@ def staged_places(directories: Sequence[Path]) -> list[Path]:
 
 
 def located(manifest: Manifest, places: Sequence[Path]) -> Manifest:
-    """Return a copy of `manifest` for the same run in the directories `places`."""
+    """Return a copy of `manifest` in which the directories of the run are `places`."""
     return replace(manifest, directories=tuple(str(one.absolute()) for one in places))
 
 
 @contextlib.contextmanager
 def old_run_held(directories: Sequence[Path], description: Description) -> Iterator[list[Directory]]:
     """Lock the directories of a run that will be replaced, and yield them. Raises InputError when another process holds
-    a lock, or when a directory holds files that must not be replaced. If an error ends the `with`, new directories are
-    removed."""
+    a lock, or when a directory holds files that must not be replaced. If an error ends the `with` block, new
+    directories are removed."""
     with hold_directories(directories) as (taken, _, made):
         try:
             check_contents(dict(enumerate(taken)), description, force=True)
@@ -77,9 +78,9 @@ def old_run_held(directories: Sequence[Path], description: Description) -> Itera
 
 
 def publish(state: State, taken: Sequence[Directory]) -> None:
-    """Replace the old run in the directories `taken` by the new run. The caller must have locked these directories.
-    `state` is the state of the new run, and afterwards refers to these directories. Raises InputError if another
-    process uses the new run. Raises StorageError."""
+    """Replace the old run in the directories `taken` by the new run. The caller must have locked the directories
+    `taken`. `state` is the state of the new run. After the call, `state` refers to the directories `taken`. Raises
+    InputError if another process uses the new run. Raises StorageError."""
     with state.locked():
         manifest = located(state.manifest, [one.path for one in taken])
         _replace(taken, manifest)
@@ -90,7 +91,7 @@ def publish(state: State, taken: Sequence[Directory]) -> None:
 def finish(path: Path, is_begun: bool = False) -> None:
     """If a killed process has begun to replace the run in the directory `path`, and the new run is complete, do the
     rest of `publish`. `is_begun` is True if the old run must be replaced although it still has values, because another
-    rank has begun. If another process has locked the run, do nothing. Raises InputError and StorageError."""
+    rank has begun. If another process has locked the run in `path`, do nothing. Raises InputError and StorageError."""
     staged = path / STAGED
     if staged.is_symlink() or not (staged / MANIFEST).exists() or not (is_begun or _is_withdrawn(path)):
         return
@@ -111,14 +112,14 @@ def finish(path: Path, is_begun: bool = False) -> None:
 
 
 def staged_run(path: Path) -> Manifest | None:
-    """Return the manifest of a new run that is complete and has not replaced the run in `path`. Otherwise return
-    None."""
+    """Return the manifest of a new run that is complete and has not replaced the run in `path`. Return None if `path`
+    has no new run that is complete."""
     found = None if (path / STAGED).is_symlink() else _manifest_at(path / STAGED)
     return found if found is not None and found.phase == READY else None
 
 
 def _is_withdrawn(path: Path) -> bool:
-    """Return True if the run in `path` has no values."""
+    """Return True if `path` contains a run without values."""
     found = _manifest_at(path)
     return found is not None and found.phase == NEW
 
@@ -146,7 +147,7 @@ def _is_share(path: Path, manifest: Manifest, index: int) -> bool:
 
 
 def _replace(taken: Sequence[Directory], manifest: Manifest) -> None:
-    """Do the steps of `publish`. A part of these steps can be done already."""
+    """Do the steps of `publish`. An earlier process may have done some of the steps before it was killed."""
     own = taken[0]
     with os_errors_as(StorageError, f"cannot replace the run in {own.path}", names_file=True):
         old = read_manifest(own) if own.status(MANIFEST) else None

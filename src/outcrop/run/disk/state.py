@@ -7,9 +7,9 @@
       .u.0/  .u.1/       zarr.json and the shards c/S/0/0 (links, if the run has further directories)
       m/                 an array that is only read: one copy
 
-The state has one array for each updated field, and a second array for the previous values if steps need them. Each
-array has two copies, 0 and 1. A pass reads generation g from the current copies of all arrays, and writes generation
-g+1 into the other copies:
+The state has one array for each updated field. If steps need the previous values of a field, the state has a second
+array for them. Each array has two copies, 0 and 1. A pass reads generation g from the current copies of all arrays, and
+writes generation g+1 into the other copies:
 
     engine:  read .u.0 ──► update ──► write .u.1 ──► fdatasync .u.1      killed here: still generation g
     commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     one rename commits all arrays
@@ -18,13 +18,13 @@ g+1 into the other copies:
 On a block device, the arrays and the manifest are ranges of bytes of the device (`device.py`).
 
 A run in place has only one copy of each array, so its manifest is marked "in flight" before the first write of a pass.
-If the pass is killed after this mark was written, the state is lost, and later attempts to use the state raise an
-error. A process that changes a run holds the lock of the run. Readers do not need the lock and write nothing.
+If the pass is killed after the mark "in flight" was written, the state is lost, and later attempts to use the state
+raise an error. A process that changes a run holds the lock of the run. Readers do not need the lock and write nothing.
 
-The manifest lists the arrays that have values (`filled`), and has a stamp for each of these arrays. A stamp is a random
-number that identifies the operation that stored the values. The seal of each plane on disk is a checksum of the plane's
-checksum, its place, the stamp, the array and the run (`Manifest.seed`). Therefore a lost or misplaced write is detected
-in the same way as a flipped bit. An array without values can be written in place, because it has no values to lose."""
+In `filled`, the manifest has a stamp for each array that has values. A stamp is a random number that identifies the
+operation that stored the values. The seal of each plane on disk is a checksum of the plane's checksum, its place, the
+stamp, the array and the run (`Manifest.seed`). Therefore the seal reveals not only flipped bits, but also writes that
+were lost or went to a wrong place. An array without values can be written in place, because no values can be lost."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ class State:
         """The stamp of the values that this process writes, either to the next generation or in place."""
         self.on_agreement: Callable[[], None] | None = None
         """A function that is called when all ranks have committed the same generation as this part
-        (run/ranks/agreement.py). It is None if no function is needed."""
+        (run/ranks/agreement.py). `on_agreement` is None if no function is needed."""
 
     def reader(self) -> State:
-        """Return a second `State` for reading, which another thread can use. The second object has its own
-        descriptors."""
+        """Return a second `State` object for reading, which another thread can use. The second `State` object has its
+        own file descriptors."""
         return State(self._storage.reopened(), self.manifest)
 
     def move_to(self, storage: RunStorage, manifest: Manifest) -> None:
-        """Use the same run at another place, to which its files were moved."""
+        """Continue to use the run after its files were moved to the place of `storage`."""
         self.path, self.manifest, self._storage = storage.path, manifest, storage
 
     @property
@@ -79,18 +79,19 @@ class State:
 
     @property
     def has_values(self) -> bool:
-        """True if initial values of any array have been committed."""
+        """True if the initial values of at least one array have been committed."""
         return self.manifest.phase != NEW
 
     def files(self, copy: int) -> Sequence[Sequence[ShardFile]]:
-        """Return the shards of copy 0 or 1 of each array of the state. In a run in place, both copies are the same."""
+        """Return the shards of copy 0 or 1 of each array of the state. In a run in place, copies 0 and 1 are the same
+        shards."""
         return [self.files_of(entry.name, copy) for entry in self.manifest.state]
 
     def static_files(self) -> Sequence[Sequence[ShardFile]]:
         return [self.files_of(entry.name, 0) for entry in self.manifest.static]
 
     def files_of(self, name: str, copy: int) -> Sequence[ShardFile]:
-        """Return the shards of a copy of the array `name`. Raises InputError when no array has this name."""
+        """Return the shards of a copy of the array `name`. Raises InputError when no array has the name `name`."""
         entry = self.manifest.entry(name)
         return self._storage.files(self.manifest, entry, 0 if entry.is_static or self.manifest.in_place else copy)
 
@@ -127,7 +128,7 @@ class State:
         return found
 
     def target_planes(self, name: str, copy: int, io: str = "auto") -> Planes:
-        """Open a copy of one array for writing. The seals of the planes get the current stamp."""
+        """Open a copy of one array for writing. The seals of the written planes get the current stamp."""
         seed = self.manifest.seed(name, self.stamp)
         return Planes(self.files_of(name, copy), self.layout, writable=True, io=io, seed=seed)
 
@@ -142,7 +143,8 @@ class State:
         )
 
     def scratch(self, count: int) -> contextlib.AbstractContextManager[Sequence[ShardFile]]:
-        """Return a context manager that yields temporary space of `count` bytes for a pass, or raises StorageError."""
+        """Return a context manager that yields files with `count` bytes of temporary space for a pass. Raises
+        StorageError if there is no room."""
         return self._storage.scratch(self.manifest, count)
 
     def require_whole(self) -> None:
@@ -166,13 +168,14 @@ class State:
         self, step: int, written: Iterable[str] | None = None, lost: Iterable[str] = (),
         sums: Mapping[str, int] | None = None, pace: PaceEntry | None = None,
     ) -> None:  # fmt: skip
-        """Commit the written copies as the next generation, after `step` steps. The caller must have flushed these
-        copies.
+        """Commit the written copies as the next generation, after `step` steps. The caller must have flushed the
+        written copies.
 
         `written` contains the names of the arrays that were written, by default the whole state. Arrays in `lost` have
-        no values after the commit. All other arrays keep their values. `sums` contains the new checksums of records
-        that have grown. If `pace` is given, it replaces the progress in the manifest. The manifest of a part also
-        describes the previous generation, because `go_back` needs this description."""
+        no values after the commit. Arrays that are neither in `written` nor in `lost` keep their values. `sums`
+        contains the new checksums of records that have grown. If `pace` is given, it replaces the entry for the
+        progress in the manifest. The manifest of a part also describes the previous generation, because `go_back` needs
+        the description."""
         manifest = self.manifest
         keeps_before = manifest.part is not None and manifest.phase == READY
         names = [entry.name for entry in manifest.state] if written is None else written
@@ -204,19 +207,19 @@ class State:
         self._storage.tidy(self.manifest)
 
     def begin_filling(self, names: Sequence[str]) -> None:
-        """Prepare to write these arrays in place. Until `end_filling` is called, the manifest says that these arrays
-        have no values."""
+        """Prepare to write the arrays `names` in place. Until `end_filling` is called, the manifest says that the
+        arrays `names` have no values."""
         self.stamp = new_stamp()
         self.lose(names)
 
     def lose(self, names: Collection[str]) -> None:
-        """Commit that these arrays have no values any more."""
+        """Commit that the arrays `names` have no values any more."""
         left = {name: stamp for name, stamp in self.manifest.filled.items() if name not in names}
         if left != self.manifest.filled:
             self.change(filled=left)
 
     def end_filling(self, names: Sequence[str]) -> None:
-        """Commit the values of these arrays, which the caller must have flushed."""
+        """Commit the values of the arrays `names`. The caller must have flushed the values."""
         self.change(filled=_in_order(self.manifest, self.manifest.filled | dict.fromkeys(names, self.stamp)))
         self._storage.tidy(self.manifest)
 
@@ -224,8 +227,8 @@ class State:
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def set_acquisition(self, taps: AcquisitionEntries, sums: Mapping[str, int]) -> None:
-        """Commit new entries of acquisition and the checksums of their files. Then update the derived files. The
-        calling process must hold the lock of the run. Raises StorageError."""
+        """Commit new entries of acquisition and the checksums of their files. After the commit, update the derived
+        files. The calling process must hold the lock of the run. Raises StorageError."""
         self.change(taps=taps, sums=dict(sums))
         if self.has_values:
             self._storage.tidy(self.manifest)
@@ -240,12 +243,12 @@ class State:
 
     @contextlib.contextmanager
     def locked(self, held: Sequence[int] | None = None, shared: bool = False, check: bool = True) -> Iterator[None]:
-        """Lock the run while the body of the `with` runs. If `shared` is true, other processes can also read the run,
-        and no process can change the run.
+        """Lock the run while the body of the `with` statement runs. If `shared` is true, other processes can also read
+        the run, and no process can change the run.
 
-        If the caller already holds the lock, `held` contains the descriptors of the lock, and the caller closes them
-        later. If `check` is False, files of the run may be missing or too short. Raises InputError when another process
-        holds the lock."""
+        If the caller already holds the lock, `held` contains the descriptors of the lock. The caller then closes these
+        descriptors later. If `check` is False, files of the run may be missing or too short. Raises InputError when
+        another process holds the lock."""
         if self._lock_depth == 0:
             self._held = self._storage.hold(shared) if held is None else []
         self._lock_depth += 1
@@ -264,20 +267,20 @@ class State:
                 release(self._held)
 
     def check(self, spare: bool = False) -> None:
-        """Raise StorageError when files of the run are missing or too short, or when the run's directory was moved.
-        Copies without committed values are only checked if `spare` is true."""
+        """Raise StorageError when files of the run are missing or too short, or when the run's directory was moved. If
+        `spare` is false, copies without committed values are not checked."""
         self._storage.check(self.manifest, spare)
 
     def lost_shards(self) -> dict[str, str]:
-        """Return a message for each shard that is missing or has a wrong size. The keys are the labels of the shards.
-        Raises StorageError if the storage was moved."""
+        """Return a message for each shard that is missing or has a wrong size. The keys of the result are the labels of
+        the shards. Raises StorageError if the storage was moved."""
         return self._storage.lost_shards(self.manifest)
 
     def untidy(self) -> list[str]:
         return self._storage.untidy(self.manifest)
 
     def repair(self, sums: Mapping[str, int]) -> None:
-        """Commit `sums` as the checksums of records, and write all derived files again that are wrong."""
+        """Commit `sums` as the checksums of records. Also write each derived file again that has a wrong content."""
         if sums != self.manifest.sums:
             self.change(sums=dict(sums))
         self._storage.repair(self.manifest)
@@ -288,8 +291,8 @@ class State:
 
 
 def manifest_before(manifest: Manifest) -> Manifest | None:
-    """Return the manifest of the previous generation. Return None if `manifest` does not describe this generation. The
-    values of the previous generation are complete until a pass begins to overwrite them."""
+    """Return the manifest of the previous generation. Return None if `manifest` does not describe the previous
+    generation. The values of the previous generation are complete until a pass begins to overwrite them."""
     before = manifest.before
     if before is None:
         return None

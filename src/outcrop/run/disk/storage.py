@@ -6,14 +6,14 @@
     hold            keep other processes from changing the run
 
 In a directory, the manifest is a file that is replaced by renaming. As soon as the field u has values, `u` is a link to
-the folder of the current copy. Only readers of Zarr use this link. Without the link, readers of Zarr would see an array
-of zeros. All files are opened relative to descriptors of the run's directories, and links are not followed. A further
-directory is used only if its MEMBER file says that it belongs to this run. The storage on block devices is in
-`run/device`.
+the folder of the current copy. Only readers of Zarr use the link `u`. Without the link `u`, readers of Zarr would see
+an array of zeros. All files are opened relative to descriptors of the run's directories, and links are not followed. A
+further directory is used only if its MEMBER file says that the directory belongs to this run. The code for the storage
+on block devices is in `run/device`.
 
 Scratch files hold the temporary arrays of a pass: rows that the next block needs, and values of levels before the last
-level. The name of a scratch file is removed as soon as the file is open. So the system frees the file when the process
-closes the file or ends."""
+level. The name of a scratch file is removed as soon as the file is open. So Linux frees a scratch file when the process
+closes the file, or when the process ends."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RunStorage(ABC):
         self.path = path
 
     def reopened(self) -> RunStorage:
-        """Return another object for the same storage, with its own descriptors."""
+        """Return another object for the same storage. The new object has its own file descriptors."""
         return type(self)(self.path)
 
     @abstractmethod
@@ -75,17 +75,18 @@ class RunStorage(ABC):
 
     @abstractmethod
     def records(self, manifest: Manifest) -> Directory:
-        """Return the directory with the files of acquisition. Raises StorageError when this directory is missing."""
+        """Return the directory with the files of acquisition. Raises StorageError when the directory with the files of
+        acquisition is missing."""
 
     @abstractmethod
     def check(self, manifest: Manifest, spare: bool = False) -> None:
-        """Raise StorageError if a shard or a record is missing or too short, or if the storage was moved. Shards
-        without committed values are only checked if `spare` is true."""
+        """Raise StorageError if a shard or a record is missing or too short, or if the storage was moved. If `spare` is
+        false, shards without committed values are not checked."""
 
     def lost_shards(self, manifest: Manifest) -> dict[str, str]:
-        """Return a message for each shard with committed values that is missing or has a wrong size. The keys are the
-        labels of the shards. If shards are not files, the result is empty. Raises StorageError if the storage was
-        moved."""
+        """Return a message for each shard with committed values that is missing or has a wrong size. The keys of the
+        result are the labels of the shards. If shards are not files, the result is empty. Raises StorageError if the
+        storage was moved."""
         return {}
 
     @abstractmethod
@@ -100,16 +101,17 @@ class RunStorage(ABC):
 
     @abstractmethod
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
-        """Return a context manager that yields temporary space, or raises StorageError if there is no room."""
+        """Return a context manager that yields files with `count` bytes of temporary space. Raises StorageError if
+        there is no room."""
 
     def flush_names(self, manifest: Manifest) -> None:  # noqa: B027  devices have no names
-        """Make the names of all files and directories of a run without values durable. The process that has created
-        them was possibly killed before it did this. Raises StorageError."""
+        """Make the names of all files and directories of a run without values durable. The process that created the run
+        was possibly killed before it flushed the names. Raises StorageError."""
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
         """Make links and metadata agree with the manifest. After a crash, links and metadata can belong to an earlier
-        commit. Make missing shards again if they have no committed values. Raises StorageError."""
+        commit. Make each missing shard again that has no committed values. Raises StorageError."""
 
     @abstractmethod
     def untidy(self, manifest: Manifest) -> list[str]:
@@ -121,13 +123,13 @@ class RunStorage(ABC):
 
 
 def release(handles: Sequence[int]) -> None:
-    """Close the descriptors that `hold` has returned."""
+    """Close the descriptors in `handles`, which `hold` has returned."""
     for handle in handles:
         os.close(handle)
 
 
 class RunFolder(RunStorage):
-    """A run in directories. Its own directory has the manifest. Further directories have only shards and a MEMBER
+    """A run in directories. The run's own directory has the manifest. Further directories have only shards and a MEMBER
     file."""
 
     def __init__(self, path: Path) -> None:
@@ -162,8 +164,9 @@ class RunFolder(RunStorage):
         return {str(place.path / name): text for _, place, name, text in self._unusable(manifest, is_spare=False)}
 
     def _unusable(self, manifest: Manifest, is_spare: bool) -> Iterator[tuple[int, Directory, str, str]]:
-        """Yield each shard that is missing or has a wrong size: its number, directory and path, and a message. If
-        `is_spare` is true, yield only shards without committed values. Otherwise yield only shards with such values."""
+        """Yield four values for each shard that is missing or has a wrong size: its number, its directory, its path,
+        and a message. If `is_spare` is true, yield only unusable shards without committed values. If `is_spare` is
+        false, yield only unusable shards with committed values."""
         for shard, place, name in self._shards(manifest, is_spare):
             expected, path, text = manifest.layout.shard_bytes(shard), place.path / name, ""
             try:
@@ -187,8 +190,9 @@ class RunFolder(RunStorage):
             raise InputError(f"{self.path} was moved or deleted; open the run where it is now")
         if not shared:
             try:
-                # If a process was killed after it renamed the manifest and before it flushed the directory, the new
-                # manifest is possibly not durable yet. Therefore the directory is flushed again.
+                # A process may have been killed after it renamed the manifest, but before it flushed the directory.
+                # After a kill at that time, the new manifest is possibly not durable yet. Therefore the directory is
+                # flushed again.
                 self._directory.flush()
             except OSError as error:
                 release(handles)
@@ -255,8 +259,8 @@ class RunFolder(RunStorage):
         return wrong + [f"{self.path / name} does not lead to {to}" for name, to in links if self._leads(name) != to]
 
     def repair(self, manifest: Manifest) -> None:
-        """Write derived files, links and indices of shards again if they are wrong. Shards that cannot be read stay as
-        they are, and `find_damage` reports them."""
+        """Write derived files, links and indices of shards again if they are wrong. Shards that cannot be read are not
+        changed. `find_damage` reports shards that cannot be read."""
         own, layout = self._directory, manifest.layout
         with os_errors_as(StorageError, f"cannot repair {self.path}", names_file=True):
             for name, content in outdated(own, derived_files(manifest)).items():
@@ -317,8 +321,8 @@ class RunFolder(RunStorage):
                 self._directory.link(name, target)
 
     def _shard_links(self, manifest: Manifest) -> dict[str, str]:
-        """Return a dictionary with the links to shards in further directories. It maps the path of each link to the
-        target."""
+        """Return a dictionary with the links to shards in further directories. The dictionary maps the path of each
+        link to the target of the link."""
         shards = self._shards(manifest)
         return {name: str(place.path.absolute() / name) for _, place, name in shards if place is not self._directory}
 
@@ -362,12 +366,13 @@ def make_shard(place: Directory, layout: PlaneLayout, shard: int, name: str) -> 
 
 def further_directories(own: Directory, manifest: Manifest, must_be_there: bool = True) -> list[Directory]:
     """Return the further directories of a run. Each directory must have a MEMBER file that names the run, because the
-    manifest alone cannot be trusted. If a directory has no such file, the function raises StorageError. If
-    `must_be_there` is False, the function leaves out this directory instead.
+    manifest alone cannot be trusted. If a directory has no such MEMBER file, the function raises StorageError. If
+    `must_be_there` is False, the function leaves out directories without such a file, and raises no error.
 
-    The MEMBER file contains an identity, a number of the directory, and the path of the run. The identity and the
-    number must be right. The path can be wrong, because the user can move the run. But if the same run is still at this
-    path, `own` is a copy of the run, and the function raises StorageError."""
+    The MEMBER file contains an identity, a number of the directory, and the path of the run. In the MEMBER file, the
+    identity and the number must be right. In the MEMBER file, the path can be wrong, because the user can move the run.
+    But if the same run is still at the path in the MEMBER file, `own` is a copy of the run, and the function raises
+    StorageError."""
     found = []
     for index, name in enumerate(manifest.directories[1:], start=1):
         try:
@@ -397,8 +402,9 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
 
 @contextmanager
 def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]]:
-    """Create a temporary file of `count` bytes in a directory, and yield a list with this file. At the end, remove the
-    file. If `count` is 0, the list is empty. Raises StorageError when the storage has no space."""
+    """Create a temporary file of `count` bytes in a directory, and yield a list with this file. When the `with` block
+    ends, the file is removed. If `count` is 0, make no file and yield an empty list. Raises StorageError when the
+    storage has no space."""
     if count == 0:
         yield []
         return
@@ -415,6 +421,6 @@ def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]
 
 @contextmanager
 def no_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
-    """The `ScratchMaker` for plans that need no temporary space: yield an empty list."""
+    """The `ScratchMaker` for plans that need no temporary space. This function yields an empty list."""
     assert count == 0
     yield []

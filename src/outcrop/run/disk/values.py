@@ -13,7 +13,7 @@ This table shows how new values are assigned to an array:
                             array (language/static_terms.py) have
                             no values until the next run begins
 
-An array has complete values as long as the manifest lists the array in `filled`. Indexing reads only the selected
+If `filled` in the manifest lists an array, the values of the array are complete. Indexing reads only the selected
 planes.
 """
 
@@ -59,8 +59,8 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
 
 
 def require_given(manifest: Description, stencil: Stencil, terms: Terms, names: Iterable[str], is_new: bool) -> None:
-    """Raise InputError for a name that no array has, and for the name of an array that the run computes itself.
-    `is_new` is false for a run that was opened, because its computed fields cannot change."""
+    """Raise InputError if a name in `names` belongs to no array, or to an array that the run computes itself. `is_new`
+    is false for a run that was opened, because its computed fields cannot change."""
     for name in names:
         manifest.entry(name, manifest.computed)
         if name in terms:
@@ -73,10 +73,11 @@ def assign(
     state: State, values: Mapping[str, PlaneSource], io: str = "auto", others: Callable[[], object] = lambda: None,
     outdated: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Write values to these arrays at the current step. `others` waits for the other ranks: before the first values of
-    a run are committed, and before an array is overwritten in place. The static fields in `outdated`, which do not fit
-    the new values, lose their values. Raises InputError for a field that is only read, if steps have already used it.
-    Raises StorageError if a pass in place has lost the state, and `values` do not contain all arrays of the state."""
+    """Write `values` to arrays at the current step. `others` waits for the other ranks: before the first values of a
+    run are committed, and before an array is overwritten in place. The static fields in `outdated` lose their values,
+    because their values do not fit the new values. Raises InputError for a field that is only read, if steps have
+    already used it. Raises StorageError if a pass in place has lost the state, and `values` do not contain all arrays
+    of the state."""
     with state.locked():
         manifest = state.manifest
         static = [name for name in values if manifest.entry(name).is_static]
@@ -97,9 +98,10 @@ def assign(
 
 
 def complete(state: State, io: str = "auto", older_values: Mapping[str, tuple[str, int]] | None = None) -> None:
-    """Write values to the arrays of the state that have no values yet. A field gets zeros. Previous values become equal
-    to the values of their field. `older_values` contains the fields that keep older values of other fields
-    (`Stencil.older_values`). Each field in `older_values` becomes equal to the field whose older values it keeps."""
+    """Write values to each array of the state that has no values yet. A field without values gets zeros. Previous
+    values become equal to the values of their field. `older_values` contains the fields that keep older values of other
+    fields (`Stencil.older_values`). The values of each field in `older_values` become equal to the values of the field
+    whose older values it keeps."""
     older = older_values or {}
     with state.locked():
         state.require_whole()
@@ -149,8 +151,8 @@ def _planes_of(
     term: Program, stencil: Stencil, arrays: Mapping[str, Planes], scalars: Sequence[float], dtype: str,
     pool: ThreadPoolExecutor, z0: int, z1: int,
 ) -> NDArray[Any]:  # fmt: skip
-    """Return planes of a computed field. The function performs the operations of the kernel, so its values and the
-    values of the kernel have the same bits."""
+    """Return planes of a computed field. The function performs the same operations as the kernel, so both compute the
+    same bits."""
     values = {field: arrays[field].read(z0, z1) for field in fields_of(stencil, term)}
     shape = next(iter(values.values())).shape
     rows = {field: one.reshape(-1) for field, one in values.items()}
@@ -167,8 +169,8 @@ def _planes_of(
 
 
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """`planes` returns planes of the user's grid, without padding. Return a function that adds zeros as padding to
-    these planes, as the arrays on disk need them."""
+    """`planes` returns planes of the user's grid, without padding. Return a function that calls `planes` and adds zeros
+    as padding, as the arrays on disk need it."""
     if not any(manifest.padding):
         return planes
     pads, (nz, ny, nx) = inside(manifest.padding, 0), manifest.layout.shape
@@ -185,7 +187,8 @@ def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
 
 
 def own_rows(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Return a function that returns the planes and rows of one part. `planes` returns planes of the whole grid."""
+    """Return a function that returns the values of one part: only the planes and rows of the part. `planes` returns
+    planes of the whole grid."""
     if manifest.part is None:
         return planes
     (first, end), low = manifest.rows, manifest.planes[0]
@@ -195,8 +198,8 @@ def own_rows(planes: PlaneSource, manifest: Description) -> PlaneSource:
 def _begin(
     state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str, others: Callable[[], object]
 ) -> None:
-    """Write the first values, or new values after the state was lost. Afterwards, the arrays of the state that are not
-    in `values` have no values."""
+    """Write the first values, or new values after the state was lost. After the call, the arrays of the state that are
+    not in `values` have no values."""
     manifest = state.manifest
     needed = {entry.field for entry in manifest.state}
     if manifest.phase != NEW and not needed <= values.keys():
@@ -214,8 +217,8 @@ def _fill(
     state: State, values: Mapping[str, PlaneSource], io: str, others: Callable[[], object] = lambda: None,
     outdated: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Write arrays in place. During the writes, the manifest lists these arrays as arrays without values. The arrays in
-    `outdated` have no values afterwards."""
+    """Write arrays in place. While values are written to an array, the manifest lists the array as an array without
+    values. After the call, the arrays in `outdated` have no values."""
     if not values:
         return
     state.begin_filling([*values, *_depending(state, values), *outdated])
@@ -226,12 +229,12 @@ def _fill(
 
 
 def _depending(state: State, names: Collection[str]) -> list[str]:
-    """Return the names of the computed fields that were computed from one of these fields."""
+    """Return the names of the computed fields that were computed from at least one field in `names`."""
     return [name for name, one in state.manifest.computed_from.items() if not one.stamps.keys().isdisjoint(names)]
 
 
 def _replace(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Commit a new generation with these values. The other arrays of the state keep their values."""
+    """Commit a new generation with the given values. Arrays of the state that are not in `values` keep their values."""
     manifest = state.manifest
     state.begin_writing()
     written = list(values)
@@ -257,8 +260,8 @@ def _zeros(state: State) -> PlaneSource:
 
 
 class PlanesView(ABC):
-    """A view of one to three axes that is indexed like an array. Values are read in units along the first axis: planes
-    for three axes, rows for two axes, and cells for one axis."""
+    """A view of stored values that is indexed like an array. A view has one to three axes. Values are read in units
+    along the first axis: planes for three axes, rows for two axes, and cells for one axis."""
 
     shape: Shape
     dtype: np.dtype[Any]
@@ -279,7 +282,7 @@ class PlanesView(ABC):
         planes = range(self.shape[0])[z_index]  # `range` accepts negative indices
         one = isinstance(planes, int)
         wanted = range(planes, planes + 1) if isinstance(planes, int) else planes
-        # The shape of the result is found by indexing an array whose cells need no memory.
+        # NumPy computes the shape of the result: an array whose cells need no memory is indexed in the same way.
         selected = np.empty(self.shape[1:], dtype=[])[rest].shape
         result: NDArray[Any] = np.empty((len(wanted), *selected), dtype=self.dtype)
         done = 0
@@ -292,8 +295,9 @@ class PlanesView(ABC):
         raise InputError("cells of a field cannot be assigned; assign the whole field, as in sim['u'] = values")
 
     def sample(self, index: Any) -> Any:
-        """Return `array[index]` for a picture. If the index selects only a small part of large planes, only the
-        selected rows may be read. In this case, the checksums of the planes are not verified."""
+        """Return `array[index]` for a picture. If the index selects only a small part of large planes, it is possible
+        that only the selected rows are read. If only the selected rows are read, the checksums of the planes are not
+        verified."""
         return self[index]
 
     def _selected(self, wanted: range, rest: tuple[int | slice, ...]) -> Iterator[NDArray[Any]]:
@@ -313,7 +317,8 @@ class PlanesView(ABC):
 
 
 class FieldView(PlanesView):
-    """The committed values of the array `name` on the user's grid. Checksums are verified whenever values are read."""
+    """The committed values of the array `name` on the user's grid. Whenever values are read, their checksums are
+    verified."""
 
     def __init__(self, state: State, name: str) -> None:
         self._state, self.name = state, name
@@ -340,7 +345,7 @@ class FieldView(PlanesView):
         return np.squeeze(self._of_one_generation(read), removed)[()]
 
     def _on_disk(self, chosen: Sequence[range]) -> list[range]:
-        """Convert cells of the user's grid to cells of the arrays on disk, which have padding."""
+        """Convert ranges of cells of the user's grid to ranges of cells of the arrays on disk, which have padding."""
         pads = self._state.manifest.padding
         return [range(one.start + pad, one.stop + pad, one.step) for one, pad in zip(chosen, pads, strict=True)]
 
@@ -357,8 +362,8 @@ class FieldView(PlanesView):
 
     def _of_one_generation(self, read: Callable[[], Any]) -> Any:
         """Return the result of `read` for one generation, even while another process executes the run. A later pass of
-        that process can overwrite planes that are being read. Therefore planes are read again if the generation has
-        changed."""
+        the other process can overwrite planes that are being read. Therefore `read` is called again if the generation
+        has changed."""
         state = self._state
         for _ in range(READ_ATTEMPTS):
             state.refresh()
@@ -377,7 +382,7 @@ class FieldView(PlanesView):
 
     @property
     def generation(self) -> int:
-        """The generation of the values that were read last."""
+        """The number of the generation of the values that were read last."""
         return self._state.manifest.generation
 
     def __repr__(self) -> str:
@@ -417,8 +422,8 @@ def split_index(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, 
 
 
 def as_ranges(index: Sequence[int | slice], shape: Shape) -> tuple[list[range], tuple[int, ...]]:
-    """Return the range of cells that an index selects along each axis, and the axes that the index removes. Raises
-    IndexError outside the array."""
+    """Return two values: the range of cells that an index selects along each axis, and the axes that the index removes.
+    Raises IndexError outside the array."""
     for axis, (one, n) in enumerate(zip(index, shape, strict=True)):
         if isinstance(one, int) and not -n <= one < n:
             raise IndexError(f"index {one} is outside the array: axis {axis} has the cells 0 to {n - 1}")

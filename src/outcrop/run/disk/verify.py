@@ -21,8 +21,9 @@ from outcrop.run.disk.state import State
 @dataclass(frozen=True)
 class Findings:
     """The result of a verification. `damage` contains a line for each file that is missing or has a wrong size, and a
-    line for each wrong checksum. `lost` is the number of the former lines. `untidy` contains a line for each wrong
-    derived file. `checked` is the number of tested checksums, and `step` is the committed step."""
+    line for each wrong checksum. `lost` is the number of files that are missing or have a wrong size. `untidy` contains
+    a line for each wrong derived file. `checked` is the number of tested checksums, and `step` is the committed
+    step."""
 
     damage: list[str]
     untidy: list[str]
@@ -32,9 +33,9 @@ class Findings:
 
 
 def find_damage(state: State) -> Findings:
-    """Verify a run and return the damage. If files are missing or have a wrong size, all other files are still tested.
-    Raises InputError when the run has no values, or when another process executes the run. Raises StorageError when a
-    file cannot be read."""
+    """Verify a run, and return a description of all damage that was found. If files are missing or have a wrong size,
+    all other files are still tested. Raises InputError when the run has no values, or when another process executes the
+    run. Raises StorageError when a file cannot be read."""
     _require_values(state)
     with state.locked(shared=True):  # no other process may overwrite planes that are being tested
         _require_values(state)  # another process may have begun to replace the run
@@ -52,9 +53,9 @@ def find_damage(state: State) -> Findings:
 
 
 def repair(state: State) -> list[str]:
-    """Write wrong derived files again. Keep damaged records as they are, and commit new checksums for them. Return a
-    line for each change, and for each record that cannot be repaired. `find_damage` reports everything that is still
-    wrong. Raises the errors of `find_damage`."""
+    """Write wrong derived files again. Do not change damaged records, but commit new checksums for the damaged records.
+    Return a line for each change, and for each record that cannot be repaired. `find_damage` reports everything that is
+    still wrong. Raises the errors of `find_damage`."""
     _require_values(state)
     with state.locked(check=False):
         _require_values(state)

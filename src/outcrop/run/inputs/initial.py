@@ -55,8 +55,8 @@ def is_named(text: str) -> bool:
 
 
 def needs_shape(text: str) -> bool:
-    """Return True if a text needs the shape of the grid. Such a text is a number, a name in NAMED, or the name of a
-    file that is interpolated."""
+    """Return True if the initial values of a text depend on the shape of the grid. A text that depends on the shape is
+    a number, a name in NAMED, or the name of a file that is interpolated."""
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
@@ -66,11 +66,12 @@ def parse_source(
     """Return the input array for a text of `--init`: zeros, gaussian, random[:SEED], a number, FILE, or
     FILE@resample[:AXES].
 
-    FILE@resample interpolates linearly onto `shape`. Along each axis, the first and the last samples of the file lie in
-    the first and the last cells of the grid. AXES are the letters of the file's axes, slowest first: xz for a section
-    of shape (nx, nz). A file that is not stored plane by plane is read approximately (file size / `cache_bytes`) times.
-    `shape` may be None for a file without @resample. `names` are the names of the axes, for messages. Raises InputError
-    for unknown names, and for files that are missing or have another format or shape."""
+    FILE@resample interpolates linearly onto `shape`. With `@resample`, the first sample of the file lies in the first
+    cell of the grid, and the last sample lies in the last cell, along each axis. AXES are the letters of the file's
+    axes, slowest first: xz for a section of shape (nx, nz). If a file is not stored plane by plane, the whole file is
+    read approximately (file size / `cache_bytes`) times. `shape` may be None for a file without @resample. `names` are
+    the names of the axes, for messages. Raises InputError for unknown names, and for files that are missing or have
+    another format or shape."""
     if shape is None and needs_shape(text):
         size = by_caller(option_text(3), f"shape={ORDERS[3]}")
         raise InputError(f"{_given(text)} needs the size of the grid: give {size}")
@@ -84,7 +85,7 @@ def parse_source(
             return _constant(shape, float(text))
         return _zeros(shape) if name == "zeros" else _gaussian(shape)
     match = _RESAMPLE.fullmatch(text)
-    # A run and a Zarr array are folders. A text raw:FILE can name a file of a run. A NetCDF file can be a view of a run
+    # A run or a Zarr array is a folder. A text raw:FILE can name a file of a run. A NetCDF file can be a view of a run
     # (outcrop export --hdf5).
     file = match["file"] if match else text
     is_apart = os.path.isfile(file) and not file.endswith(NETCDF.suffixes)
@@ -118,7 +119,8 @@ def make_source(
 def named_source(
     name: str, values: object, shape: Shape, cache_bytes: int = CACHE_BYTES, names: Sequence[str] = ()
 ) -> InputArray:
-    """Return `make_source(...)` for the values of the field `name`. All messages begin with the name of the field."""
+    """Return the result of `make_source` for the values of the field `name`. If `make_source` raises an error, the
+    message begins with the name of the field."""
     try:
         source = make_source(values, shape, cache_bytes, names)
     except InputError as error:
@@ -143,8 +145,8 @@ def _require_two_arguments(function: Callable[..., object], shape: Shape, names:
 
 
 def cache_within(memory_bytes: int) -> int:
-    """Return the size of the cache of planes, in bytes. This cache is used before the window is allocated. The size is
-    half of the budget, but at least CACHE_BYTES."""
+    """Return the size of the cache of planes, in bytes. The cache of planes is used before the window is allocated. The
+    size of the cache is half of the budget, but at least CACHE_BYTES."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
@@ -152,7 +154,7 @@ def require_shape(
     array: InputArray, shape: Shape | None, is_option: bool = True, names: Sequence[str] = ()
 ) -> InputArray:
     """Return `array`. Raises InputError if `shape` is not None and the array has another shape. If `is_option` is true,
-    the values come from `--init`. The message of the error then names options of the commands."""
+    the values come from `--init`. If `is_option` is true, the message of the error names options of the commands."""
     if shape is None or array.shape == tuple(shape):
         return array
     if len(array.shape) == len(shape):
@@ -172,8 +174,8 @@ def checked_planes(
     array: InputArray, dtype: str, check_finite: bool, names: Sequence[str] = ()
 ) -> Callable[[int, int], Array]:
     """Return a function (z0, z1) that returns planes of `array`, converted to `dtype`, on the engine's three axes. The
-    function raises InputError for wrong shapes. If `check_finite` is true, it also raises InputError for NaN and
-    infinity. `names` are the names of the axes, for messages."""
+    function raises InputError for wrong shapes. If `check_finite` is true, the function also raises InputError for NaN
+    and infinity. `names` are the names of the axes, for messages."""
     _, ny, nx = grid_shape(array.shape)
 
     def planes(z0: int, z1: int) -> Array:
@@ -200,15 +202,16 @@ def checked_planes(
 
 
 def scan_finite(array: InputArray, dtype: str, names: Sequence[str] = ()) -> None:
-    """Read the whole array once. Raises InputError for the first value that is not finite after its conversion to
-    `dtype`. `names` are the names of the axes, for messages."""
+    """Read the whole array once. Convert each value to `dtype`, and raise InputError for the first value that is not
+    finite. `names` are the names of the axes, for messages."""
     planes = checked_planes(array, dtype, check_finite=True, names=names)
     for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8):
         planes(z0, z1)
 
 
 def read_all(sources: Iterable[PlaneSource], layout: PlaneLayout) -> None:
-    """Request all planes of each source in ascending order. Raises the errors of the sources."""
+    """Read all planes of each source in ascending order, and do not use the values. Raises the errors of the
+    sources."""
     for give in sources:
         for z0, z1 in plane_groups(layout.shape, np.dtype(layout.dtype).itemsize):
             give(z0, z1)
@@ -232,12 +235,14 @@ def _constant(shape: Shape, value: object) -> InputArray:
 
 
 def constant_ranges(initial: Mapping[str, InputArray]) -> dict[str, tuple[float, float]]:
-    """Return the minimum and the maximum of each array whose initial value is the same in all cells."""
+    """For each array with the same initial value in all cells, return its minimum and its maximum. Minimum and maximum
+    are equal to this value."""
     return {name: (one.constant, one.constant) for name, one in initial.items() if one.constant is not None}
 
 
 def _gaussian(shape: Shape) -> InputArray:
-    """Return a Gaussian of height 1 in the middle of the grid. Its standard deviation along an axis is size / 8."""
+    """Return a Gaussian of height 1 in the middle of the grid. Along an axis of `size` cells, the standard deviation of
+    the Gaussian is `size` / 8."""
     bells = [np.exp(-(((np.arange(n) - (n - 1) / 2) / (n / 8)) ** 2) / 2) for n in shape]
 
     def planes(z0: int, z1: int) -> Array:
@@ -248,8 +253,8 @@ def _gaussian(shape: Shape) -> InputArray:
 
 
 def _random(shape: Shape, seed: int) -> InputArray:
-    """Return random values, uniform in [0, 1). The value of a cell depends only on the seed and on the place of the
-    cell, because each plane has its own generator."""
+    """Return random values that are uniformly distributed in [0, 1). Each plane has its own generator of random
+    numbers. So the value of a cell depends only on the seed and on the place of the cell."""
 
     def planes(z0: int, z1: int) -> Array:
         if len(shape) == 1:
@@ -276,9 +281,9 @@ class InputView(PlanesView):
 
 
 def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
-    """Return a dictionary that maps names of arrays to their initial values. `init` is a mapping of this form, a single
-    value, or one or several texts "NAME=VALUE". NAME can be omitted if the stencil has only one field. Raises
-    InputError for fields that are unknown or given twice."""
+    """Return a dictionary that maps names of arrays to their initial values. `init` is a mapping from names to values,
+    a single value, or one or several texts "NAME=VALUE". If the stencil has only one field, NAME can be omitted from
+    NAME=VALUE. Raises InputError for fields that are unknown or given twice."""
     names = [entry.name for entry in arrays_of(stencil)]
     if init is None:
         return {}
@@ -312,8 +317,8 @@ def _is_run(text: str) -> bool:
 
 
 def _of_run(text: str, names: Sequence[str], stencil: Stencil) -> dict[str, str]:
-    """Return the initial values from another run as a dictionary. Its keys are the names of the arrays that both runs
-    have. Its values are the paths of these arrays in the other run."""
+    """Return the initial values from another run as a dictionary. The keys of the dictionary are the names of the
+    arrays that both runs have. The values of the dictionary are the paths of the arrays in the other run."""
     there = arrays_at(Path(text))
     if common := [one for one in names if one in there]:
         return {one: f"{text}/{one}" for one in common}
@@ -336,7 +341,7 @@ def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]
 
 
 def _given(text: object) -> str:
-    """Return the words with which the caller has given an initial value, for messages."""
+    """Return a text for messages: the option or the argument with which the caller has given an initial value."""
     return by_caller(f"--init {text}", f"init {shown(text)}")
 
 
@@ -349,8 +354,8 @@ def _shape_option(stencil: Stencil) -> str:
 
 
 def shape_of_files(given: Mapping[str, object], stencil: Stencil) -> Shape:
-    """Return the shape of the first file among the initial values. If there is no file, return the shape of the first
-    array."""
+    """Return the shape of the first file among the initial values. If no initial value is a file, return the shape of
+    the first array."""
     files = [text for text in given.values() if isinstance(text, str) and not needs_shape(text)]
     shapes = [tuple(one.shape) for one in given.values() if hasattr(one, "shape") and len(one.shape)]
     if not files and shapes:

@@ -1,7 +1,7 @@
 """`InputArray`: a name, a shape, and a function that returns planes of values from any source.
 
-The shape has as many axes as the values: one, two or three. `arrange` brings the axes into the order of a grid. `lift`
-maps the axes to the engine's three axes.
+The shape has one size for each axis of the values: one, two or three sizes. `arrange` brings the axes into the order of
+a grid. `lift` maps the axes to the engine's three axes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class InputArray:
 
     In an array of two axes, z0 and z1 count rows. In an array of one axis, z0 and z1 count cells. Callers read planes
     in ascending order. One call can read any number of planes. `axes` contains the letters of the axes, slowest first,
-    or "" if the letters are unknown. The letters need not be in the order of a grid: a section can have the axes "xz".
+    or "" if the letters are unknown. The letters of the axes can have any order: a section can have the axes "xz".
     `constant` is the value of all cells, or None if the cells may have different values. `is_apart` is True if all
     calls return the same values, even if a run has been removed from storage before the call."""
 
@@ -101,8 +101,8 @@ def _chunk_planes(array: Any) -> int:
 
 @contextlib.contextmanager
 def _one_chunk_at_a_time() -> Iterator[None]:
-    """While the body of the `with` runs, let Zarr and Dask decode only one chunk at a time. A package that is not
-    loaded stays unloaded. This saves memory."""
+    """While the body of the `with` runs, let Zarr and Dask decode only one chunk at a time. The function does not
+    import a package that is not loaded. To decode one chunk at a time saves memory."""
     with contextlib.ExitStack() as settings:
         if zarr := sys.modules.get("zarr"):
             settings.enter_context(zarr.config.set({"async.concurrency": 1}))
@@ -112,8 +112,8 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
-    """Return the sizes as a shape. Raises InputError if there are more than three sizes or none, if a size is less than
-    1, or if the array is too large for a disk."""
+    """Return the sizes as a shape. Raises InputError if the shape does not have one to three sizes, if a size is less
+    than 1, or if the array is too large for a disk."""
     shape = tuple(sizes)
     if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask may give NaN as a size
         raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
@@ -143,9 +143,9 @@ def plane_groups(shape: Shape, itemsize: int, group_bytes: int = GROUP_BYTES) ->
 
 def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
     """Return the array with its axes in the order z, y, x. `axes` contains the letters of the array's axes, slowest
-    first, or is "" to keep the order. Raises InputError for other letters, and for a wrong number of letters.
+    first, or is "" to keep the order. Raises InputError if the letters are not z, y and x, or if their number is wrong.
 
-    If another axis of `array` becomes the first axis, all values of `array` are read approximately (bytes of `array` /
+    If the reordering gives `array` a new first axis, all values of `array` are read approximately (bytes of `array` /
     `cache_bytes`) times."""
     if isinstance(axes, str) and not axes:
         return array
@@ -164,8 +164,8 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
 
 
 class _Across:
-    """An input array whose axes are reordered so that another axis becomes the first. The class has the interface of a
-    chunked array that has a single chunk."""
+    """An input array whose axes were reordered, so that it has a new first axis. The class has the interface of a
+    chunked array. The only chunk is the whole array."""
 
     def __init__(self, array: InputArray, order: tuple[int, ...]) -> None:
         self._array, self._order = array, order
@@ -183,7 +183,7 @@ class _Across:
 
 
 def can_lift(array: InputArray, ndim: int) -> bool:
-    """Return True if `array` has at most `ndim` axes with more than one sample."""
+    """Return True if `array` fits a grid of `ndim` axes: at most `ndim` axes of `array` have more than one sample."""
     return sum(size > 1 for size in array.shape) <= ndim
 
 
@@ -191,9 +191,10 @@ def lift(array: InputArray, ndim: int) -> InputArray:
     """Return `array` on the engine's three axes, for a grid of `ndim` axes. The result has one sample along each axis
     that `array` does not have.
 
-    If `array` has as many axes as the grid, the axes keep their order. If `array` has fewer axes, their letters name
-    axes of the grid. Without letters, a section is (z, x) and a profile is (x). If `array` has more axes than the grid,
-    axes of one sample are removed, beginning with the first. Raises InputError if too many axes remain."""
+    If `array` has as many axes as the grid, the axes keep their order. If `array` has fewer axes than the grid, the
+    letters of its axes name axes of the grid. If the letters are unknown, the axes of a section are (z, x), and the
+    axis of a profile is (x). If `array` has more axes than the grid, axes of one sample are removed, beginning with the
+    first. Raises InputError if more axes remain than the grid has."""
     kept = _kept_axes(array, ndim)
     letters = array.axes if len(kept) < ndim else ""
     places = [_place(letter, ndim) for letter in letters] or PLACES[len(kept)]
@@ -228,7 +229,8 @@ def _kept_axes(array: InputArray, ndim: int) -> list[int]:
 
 
 def _place(letter: str, ndim: int) -> int:
-    """Return the engine's axis for a letter. On a grid of two axes, both z and y mean the first axis."""
+    """Return the number of the engine's axis that a letter names. On a grid of two axes, both "z" and "y" name the
+    first axis."""
     if ndim == 2 and letter == "z":
         letter = "y"
     return PLACES[ndim][NAMES[ndim].index(letter)]

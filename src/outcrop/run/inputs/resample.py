@@ -1,10 +1,12 @@
-"""Bring values from one grid onto another, plane by plane: `resample` interpolates, `extrude` repeats.
+"""Bring values from one grid to another grid, plane by plane. `resample` interpolates values, and `extrude` repeats
+values.
 
 Along each axis, the samples of the result are equidistant. A sample of the result lies between two neighbouring samples
-of the input. If these two samples have the values a and b, the sample of the result has the value a + w (b - a). The
-weight w is the distance from the sample a, divided by the distance between the samples a and b. This formula is applied
-along one axis after the other (trilinear interpolation). Positions are exact fractions. If both grids have a sample at
-the same place, w is 0, and the result has exactly the bits of the input. Each result lies between a and b."""
+of the input. If the two neighbouring samples have the values a and b, the sample of the result has the value a + w (b -
+a). The weight w is the distance of the result from the sample a, divided by the distance between the samples a and b.
+The formula a + w (b - a) is applied along one axis after the other (trilinear interpolation). Positions are exact
+fractions. If both grids have a sample at the same place, w is 0, and the result has exactly the bits of the input. Each
+value of the result lies between a and b."""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ BLOCK_BYTES = 1 << 20
 stay in the cache."""
 
 _EXACT = 1 << 53
-"""Whole numbers below this limit are exact in double precision, so NumPy and Python divide them with equal results."""
+"""Whole numbers below _EXACT are exact in double precision, so NumPy and Python divide them with equal results."""
 
 
 def resample(
@@ -56,21 +58,22 @@ def resample(
 ) -> InputArray:  # fmt: skip
     """Interpolate `values` linearly onto a grid of `shape`. The result can be assigned to a field.
 
-    Planes are interpolated when they are read. `values` is an array of one to three axes, an object of zarr, dask or
-    xarray, or a file that `--init` accepts. `values` may also be a result of `resample` or `extrude`. `axes` contains
-    the letters of the axes of `values`, slowest first: "xz" for an array of shape (nx, nz). If the input does not have
-    an axis of the grid, the values are repeated along this axis. An axis of the input with only one sample is treated
-    in the same way. On a grid of three axes, a section without letters is (z, x), and a profile is (x).
+    Planes of the result are interpolated when they are read. `values` is an array of one to three axes, an object of
+    zarr, dask or xarray, or a file that `--init` accepts. `values` may also be a result of `resample` or `extrude`.
+    `axes` contains the letters of the axes of `values`, slowest first: "xz" for an array of shape (nx, nz). If the
+    input does not have an axis of the grid, its values are repeated along that axis of the grid. The values are also
+    repeated along an axis on which the input has only one sample. If an input for a grid of three axes has no letters,
+    the axes of a section are (z, x), and the axis of a profile is (x).
 
     Without spacings, the first and the last samples of both grids are at the same places. With spacings, sample i along
     an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All lengths have the
-    same unit. A length is one number for all axes, or one for each axis, in the order of `shape`. If a sample of the
-    result lies outside the input, the function raises InputError. With `outside="nearest"`, this sample gets the
-    nearest value of the input instead.
+    same unit. A length is one number for all axes, or one number for each axis in the order of `shape`. If a sample of
+    the result lies outside the input, the function raises InputError. With `outside="nearest"`, a sample outside the
+    input gets the nearest value of the input.
 
     There is no anti-alias filter: smooth the values before you bring them onto a coarser grid. Two planes of the input
-    are cached. If the input is not stored plane by plane, up to `cache_bytes` more bytes are cached. Raises InputError
-    for an input that cannot be opened, and for wrong letters."""
+    are cached. If the input is not stored plane by plane, the cache can have up to `cache_bytes` more bytes. Raises
+    InputError for an input that cannot be opened, and for wrong letters."""
     target = require_shape_of_grid(shape)
     cache_bytes = as_whole_number(cache_bytes, "cache_bytes", minimum=0)
     array = lift(open_values(values, axes, cache_bytes), len(target))
@@ -104,10 +107,10 @@ def resample(
 def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_bytes: int = CACHE_BYTES) -> InputArray:
     """Return a volume that repeats a section `count` times along a new axis: "z", "y" or "x". A section has two axes.
 
-    `axes` contains the letters of the section's axes, slowest first. By default, the section has the two axes other
-    than `axis`, in the order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the
-    shape (nz, 512, nx). `section` may be any input of `resample`. Raises InputError for other letters, and for inputs
-    that are not sections."""
+    `axes` contains the letters of the section's axes, slowest first. By default, the section has the two axes that are
+    not `axis`, in the order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the
+    shape (nz, 512, nx). `section` may be any input of `resample`. Raises InputError for letters that are not z, y and
+    x, and for inputs that are not sections."""
     if not isinstance(axis, str) or axis not in tuple(LETTERS):
         raise InputError(f"axis {shown(axis)} is unknown; a section is extruded along z, y or x")
     others = LETTERS.replace(axis, "")
@@ -136,7 +139,7 @@ def require_shape_of_grid(shape: Sequence[int]) -> Shape:
 
 
 def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
-    """Return the map along one of the engine's axes. The first and the last samples of both grids are at the same
+    """Return the `AxisMap` for one of the engine's axes. The first and the last samples of both grids are at the same
     places."""
     size, count = array.shape[place], grid_shape(target)[place]
     if size > 1 and count == 1:
@@ -150,8 +153,8 @@ def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
 def _at_distance(
     array: InputArray, place: int, target: Shape, origin: Fraction, step: Fraction, extend: bool
 ) -> AxisMap:
-    """Return the map along one of the engine's axes. Sample i of the result is at `origin + i * step`, in units of the
-    input's sample distance."""
+    """Return the `AxisMap` for one of the engine's axes. Sample i of the result is at `origin + i * step`, in units of
+    the input's sample distance."""
     size, count = array.shape[place], grid_shape(target)[place]
     last = origin + (count - 1) * step
     if size > 1 and not extend and (origin < 0 or last > size - 1):
@@ -169,9 +172,11 @@ def _letter(place: int, target: Shape) -> str:
 
 
 def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> tuple[Fraction, Fraction, Fraction]:
-    """Return an exact length for each of the engine's axes. Axes that the grid does not have get the length 1."""
+    """Return an exact length (a fraction) for each of the engine's axes. For each axis that the grid does not have, the
+    length is 1."""
     several = list(islice(given, 4)) if isinstance(given, Iterable) else [given] * ndim
-    # `repr` gives the decimal number that the user wrote. With a spacing of 0.1, sample 10 is then exactly at 1.
+    # `repr` gives the decimal number that the user wrote. Because of `repr`, a spacing of 0.1 puts sample 10 exactly at
+    # 1.
     exact = [Fraction(repr(as_number(length, f"{name} {shown(given)}:"))) for length in several]
     if len(exact) != ndim:
         raise InputError(f"{name} {shown(given)} has {len(exact)} numbers; the grid has {axes_text(ndim)}")
@@ -196,7 +201,7 @@ class AxisMap:
 
     @property
     def identity(self) -> bool:
-        """True if the result equals the input."""
+        """True if the samples of the result are equal to the samples of the input."""
         return len(self) == self.size and bool((self.low == np.arange(self.size)).all()) and self.selects
 
     @property
@@ -205,8 +210,8 @@ class AxisMap:
         return not self.weight.any()
 
     def part(self, first: int, last: int) -> AxisMap:
-        """Return the map of samples first <= i < last. The returned map counts samples of the input from the first
-        sample that is needed."""
+        """Return the `AxisMap` of samples `first` <= i < `last` of the result. In the returned map, the first needed
+        sample of the input has the number 0."""
         low, high = self.low[first:last], self.high[first:last]
         start, stop = int(low[0]), int(high.max()) + 1
         return AxisMap(stop - start, low - start, high - start, self.weight[first:last])
@@ -214,7 +219,7 @@ class AxisMap:
 
 def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap:
     """Return the map of `count` samples. Sample i is at `origin + i * step`, in units of the input's sample distance.
-    Samples outside the input get the nearest value."""
+    Samples outside the input get the nearest value of the input."""
     denominator = math.lcm(origin.denominator, step.denominator)
     start, stride = int(origin * denominator), int(step * denominator)
     last = (size - 1) * denominator
@@ -240,8 +245,8 @@ class Interpolator:
         self._only: Array | None = None
 
     def planes(self, z0: int, z1: int) -> Array:
-        """Return planes z0 <= z < z1 of the result. If values are interpolated, an input of float32 or of at most 16
-        bits gives float32. All other inputs give float64 or a wider type."""
+        """Return planes z0 <= z < z1 of the result. If values are interpolated, inputs of float32, and of dtypes with
+        at most 16 bits, give float32. Inputs of other dtypes give float64 or a wider type."""
         if self._maps[0].size == 1:
             if self._only is None:
                 self._only = self._plane(z0)
@@ -281,7 +286,7 @@ class Interpolator:
 
     def _rows_of_block(self, itemsize: int) -> int:
         """Return the number of rows of the result that are computed together. BLOCK_BYTES limits the size of these
-        rows, and the size of the input rows that they need."""
+        rows, and the size of the input rows from which these rows are computed."""
         _, down, across = self._maps
         cells = max(len(across), across.size * -(-down.size // len(down)))
         return max(1, BLOCK_BYTES // (cells * itemsize))
@@ -297,7 +302,7 @@ class Interpolator:
 
 
 def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
-    """Return `block`, which has two axes, after interpolation along one axis."""
+    """`block` has two axes. Interpolate the values of `block` along one axis, and return the result."""
     if axis_map.identity:
         return block
     a = np.take(block, axis_map.low, axis)

@@ -1,9 +1,10 @@
 """All ranks agree on one generation: how they commit a pass, and how they recover.
 
 Each rank has two copies of its part on disk. A pass reads generation g from one copy, and writes g + 1 over g - 1 in
-the other copy. A rank must not write over g - 1 before all ranks have committed g. Until then, it is possible that all
-ranks must begin again with g - 1. But a rank that has committed g can already read g, exchange rows and update. So the
-ranks agree while they compute the next pass, and only the first write of this pass waits:
+the other copy. A rank must not write over g - 1 before all ranks have committed g. Until all ranks have committed g, it
+is possible that all ranks must begin again with g - 1. But a rank that has committed g can already begin the next pass:
+it can read g, exchange rows and update. So the ranks agree while they compute the next pass, and only the first write
+of this pass waits:
 
     rank 0   pass ► 1 flush ► 2 rename: {g, g-1} ─┬─► next pass: read, update ......... ► 4 write over g-1
                                                   └► 3 ─┐                        ┌─► g ─┘
@@ -26,14 +27,14 @@ If a rank is killed, all ranks end. At the next start, all ranks call `agree`:
     around step 2 of some ranks          some g, some g - 1             the ranks at g go back to g - 1
     after step 2 of all ranks            all g                          all continue from g
 
-In the second case of this table, ranks with generation g can already be in the next pass. These ranks have not written
-over g - 1. These ranks also cannot commit g + 1, because step 3 never completes. So the generations of two ranks differ
-by at most one. An assignment of new values is committed in the same way. But after the assignment, all ranks wait until
-step 3 is complete.
+If a rank is killed around step 2 of some ranks, other ranks with generation g can already be in the next pass. These
+ranks with generation g have not written over g - 1. No rank can commit g + 1, because step 3 never completes after a
+rank was killed. So the generations of two ranks differ by at most one. An assignment of new values to fields is
+committed in the same way as a pass. But after the assignment, all ranks wait until step 3 is complete.
 
 Arrays that have no values are written in place, outside of this protocol: zeros for new fields, computed fields, and
-fields that are only read. If a rank is killed meanwhile, such an array has values on some ranks only. At the next
-start, the array has no values on any rank (`agree`), and is written again."""
+fields that are only read. If a rank is killed while an array is written in place, the array has values on some ranks
+only. At the next start, `agree` removes the values of such an array from all ranks, and the array is written again."""
 
 from __future__ import annotations
 
@@ -45,10 +46,11 @@ from outcrop.run.ranks.group import RankGroup
 
 
 def agree(group: RankGroup, state: State) -> None:
-    """Compare the committed generations of all ranks. If the generations differ, all ranks go back to the lowest of
-    these generations. Then compare the arrays that have values. If an array has values on some ranks only, it has no
-    values on any rank afterwards. This process must hold the lock of its part. Raises StorageError on all ranks if a
-    rank cannot go back, or if a part has lost values. Raises CommunicationError if a rank is gone."""
+    """Compare the committed generations of all ranks. If the generations differ, all ranks go back to the lowest
+    committed generation. After that, compare the arrays that have values on each rank. If an array has values on some
+    ranks only, all ranks mark it as an array without values. The calling process must hold the lock of its part. Raises
+    StorageError on all ranks if a rank cannot go back, or if a part has lost values. Raises CommunicationError if a
+    rank is gone."""
     generations = group.allgather(state.manifest.generation)
     least = min(generations)
     if least < max(generations):
@@ -89,13 +91,14 @@ class Agreement:
             self._pending = None
 
     def close(self) -> None:
-        """End the thread. If an agreement is pending and a rank has failed, the group must have ended before this call.
-        Otherwise, the thread may never end."""
+        """End the thread. If a rank has failed before all ranks have agreed, the group must have ended before this
+        call. If the group has not ended, the thread may never end."""
         self._thread.shutdown()
 
     @property
     def failure(self) -> BaseException | None:
-        """The error that `wait` raises for the last agreement. Read this property after `close`."""
+        """The error that `wait` raises for the last agreement. The value is None if there is no error. Read this
+        property after `close`."""
         return self._pending.exception() if self._pending is not None else None
 
     def _agree(self) -> None:

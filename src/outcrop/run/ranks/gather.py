@@ -4,8 +4,8 @@
     rank-1  | rows 32 .. 63 |  ──►  whole.oc  | rows 0 .. 63 |       a few planes at a time
     rank-2  | ...           |
 
-The result is a run of one process at the same step, which can be continued, shown and verified like any other run. The
-new run has the traces, norms and snapshots of all parts. The parts do not change.
+The result is a run of one process at the same step. The new run can be continued, shown and verified like any other
+run. The new run has the traces, norms and snapshots of all parts. The parts do not change.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from outcrop.run.ranks.whole import AllParts, find_parts, whole_description
 def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
     """Create a run of one process in `target` from the parts in `places` (`find_parts`), and return its state.
 
-    Raises InputError if the parts do not belong to one state, if values are missing, or if `target` cannot be used.
-    Raises CorruptionError for damaged planes. After an error, `target` is unchanged or empty."""
+    Raises InputError if the parts do not form one state of a run, if values are missing, or if `target` cannot be used.
+    Raises CorruptionError for damaged planes. If the function raises an error, `target` is unchanged or empty."""
     with contextlib.ExitStack() as stack:
         parts = [State(RunFolder(place), RunFolder(place).read()) for place in find_parts(places)]
         for part in parts:
@@ -72,8 +72,8 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
 
 
 def _require_same(parts: Sequence[State]) -> None:
-    """Raise InputError when the parts are not parts of one state, or when an array has no values. Computed fields may
-    have no values, because the first pass of the new run computes them."""
+    """Raise InputError when the parts do not form one state of a run, or when an array has no values. Computed fields
+    may have no values, because the first pass of the new run computes them."""
     first = parts[0].manifest
     for part in parts:
         manifest = part.manifest
@@ -89,8 +89,8 @@ def _require_same(parts: Sequence[State]) -> None:
 
 
 def _cells_of_all(parts: Sequence[State], arrays: Sequence[Planes]) -> PlaneSource:
-    """Return a function that joins planes of the whole grid. The rows of the planes come from the same array of each
-    part."""
+    """Return a function that returns planes of the whole grid. The function joins the rows of each plane from the
+    arrays of the parts."""
     manifests = [part.manifest for part in parts]
     _, ny, nx = manifests[0].whole_shape
 

@@ -1,6 +1,6 @@
 """`RankGroup`: the ranks that compute one run together, and how ranks notice that a rank has ended.
 
-MPI is used only to start the group. Rank 0 listens on a socket. An MPI broadcast sends the address of this socket and a
+MPI is used only to start the group. Rank 0 listens on a socket. An MPI broadcast sends the address of the socket and a
 random token to all ranks. Each other rank then connects to rank 0:
 
     rank 1 ──┐                  value     a rank's share of `allgather`      to rank 0
@@ -10,13 +10,15 @@ random token to all ranks. Each other rank then connects to rank 0:
                                 failed    "I have failed"                    to rank 0
                                 end       who has failed or gone             from rank 0
 
-On each rank, a thread reads these messages. This thread is called the watcher. When a process is killed, the system
-closes its socket, and rank 0 notices this. Rank 0 also notices if a rank has sent nothing for SILENT_SECONDS. In both
-cases, rank 0 tells all other ranks which rank is gone. Each rank then calls the functions that were registered with
-`watching`. These functions stop the pass of the rank. If rank 0 is killed, each other rank notices this itself.
+On each rank, a thread reads the messages from other ranks. The thread that reads messages is called the watcher. When a
+process is killed, Linux closes the socket of the process, and rank 0 notices that the socket is closed. Rank 0 also
+notices if a rank has sent nothing for SILENT_SECONDS. When rank 0 notices that a rank is gone, it tells all other ranks
+which rank is gone. When the group ends, each rank calls the functions that were registered with `watching`. The
+functions that were registered with `watching` stop the pass of the rank. If rank 0 is killed, each other rank notices
+by itself that rank 0 is gone.
 
-A group that has ended cannot be used again. The program ends, and the next start continues from the last generation
-that all ranks have committed (agreement.py).
+A group that has ended cannot be used again. When a group ends, the program ends. The next start continues from the last
+generation that all ranks have committed (agreement.py).
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ JOIN_SECONDS = 25.0
 
 BEAT_SECONDS = 2.0
 SILENT_SECONDS = 18.0
-"""A rank that has sent nothing for this time counts as gone. So a run also ends if the network stops working."""
+"""A rank that has sent nothing for SILENT_SECONDS counts as gone. So a run also ends if the network stops working."""
 
 STALL_SECONDS = 8, 20
-"""A rank that does not receive a message within this time counts as gone. The first number is for messages of rank 0.
-The second number is for messages of the other ranks. The second number is larger, because rank 0 receives nothing while
-it waits for a third rank that has stalled."""
+"""A rank that does not receive a message within STALL_SECONDS counts as gone. In STALL_SECONDS, the first number is for
+messages of rank 0. In STALL_SECONDS, the second number is for messages of all other ranks. The second number is larger,
+because rank 0 receives nothing while it waits for a third rank that has stalled."""
 
 JUDGE_SECONDS = 1.5
 """The time in seconds for which rank 0 collects reports of broken links, before it decides which rank is gone
@@ -75,7 +77,7 @@ class End:
 
 @dataclass
 class _Peer:
-    """The connection to another rank: its socket, and the time of the last message from this rank."""
+    """The connection to another rank: the socket, and the time of the last message from that rank."""
 
     socket: socket.socket
     frames: Frames = field(default_factory=Frames)
@@ -94,14 +96,14 @@ class Place:
 
 
 def together(group: RankGroup | None) -> contextlib.AbstractContextManager[None]:
-    """Return `group.together()`. If `group` is None, this process runs alone: return a context manager without
-    effect."""
+    """Return `group.together()`. If `group` is None, this process runs alone, and the result is a context manager
+    without effect."""
     return contextlib.nullcontext() if group is None else group.together()
 
 
 class RankGroup:
-    """The ranks 0 <= `rank` < `size` of one run. All ranks must create the object together. A group of one rank has no
-    connections. One process uses such a group to move the rows of a run to itself.
+    """The ranks of one run. The ranks have the numbers 0 <= `rank` < `size`. All ranks must create the object together.
+    A group of one rank has no connections. One process uses a group of one rank to move the rows of a run to itself.
 
     `places` says where each rank runs. Raises CommunicationError on each rank that cannot join within JOIN_SECONDS."""
 
@@ -149,15 +151,15 @@ class RankGroup:
     def allgather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, in the order of ranks. A value must be plain data that JSON can represent.
         All ranks must call this method. Raises CommunicationError if a rank is gone. If another rank has left
-        `together` with an error, raises this error."""
+        `together` with an error, raises the error of that rank."""
         return self._exchange({"value": value})
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Run the body of the `with` on all ranks. If the body raises an OutcropError on one rank, the same error is
-        raised on all ranks. The other ranks raise the error at the end of the `with`, or in their next `allgather`. If
-        several ranks have errors, the error of the lowest rank is raised. Ctrl-C on one rank raises InterruptedRun on
-        all ranks."""
+        """All ranks run the body of the `with` statement. If the body raises an OutcropError on one rank, the same
+        error is raised on all ranks. Ranks without an error of their own raise the error at the end of the `with`
+        statement, or in their next `allgather`. If several ranks have errors, the error of the lowest rank is raised.
+        Ctrl-C on one rank raises InterruptedRun on all ranks."""
         item: dict[str, Any] = {"value": None}
         try:
             yield
@@ -175,8 +177,8 @@ class RankGroup:
         self._exchange(item)
 
     def fail(self, text: str, is_interrupt: bool = False) -> None:
-        """End the group, because this rank has failed. The other ranks raise CommunicationError with `text`, or
-        InterruptedRun if `is_interrupt` is true."""
+        """End the group, because this rank has failed. All ranks except this rank raise CommunicationError with `text`,
+        or InterruptedRun if `is_interrupt` is true."""
         end = End(self.rank, text, not is_interrupt, is_interrupt)
         if self.rank:
             self._send(0, {"kind": "failed", **vars(end)})
@@ -199,8 +201,9 @@ class RankGroup:
 
     @contextlib.contextmanager
     def watching(self, callback: Callable[[], None]) -> Iterator[None]:
-        """While the body of the `with` runs, call `callback` from another thread as soon as the group ends. If the body
-        has not ended STOP_SECONDS after another rank has gone or failed, print one line and end this process."""
+        """If the group ends while the body of the `with` statement runs, another thread calls `callback` at once. If
+        another rank has gone or failed, and the body still runs STOP_SECONDS later, print one line and end this
+        process."""
         is_left = threading.Event()
         leaving = threading.RLock()  # the thread of the body can call `stop`, too
 
@@ -226,8 +229,8 @@ class RankGroup:
                 self._callbacks.remove(stop)
 
     def _require_stop(self, is_left: threading.Event) -> None:
-        """End this process without clean-up if `is_left` is not set in time. No committed pass is lost, because a run
-        can continue after a kill at any moment."""
+        """If `is_left` is not set within STOP_SECONDS, end this process without clean-up. No committed pass is lost,
+        because a run can continue after a kill at any moment."""
         if not is_left.wait(STOP_SECONDS):
             assert self._end is not None
             with contextlib.suppress(OSError):
@@ -237,12 +240,12 @@ class RankGroup:
 
     @property
     def end(self) -> End | None:
-        """The reason why the group has ended. None if the group has not ended."""
+        """The reason why the group has ended. The value is None if the group has not ended."""
         return self._end
 
     def error(self, more: str = "") -> OutcropError:
         """Return the error that this rank must raise because the group has ended. `more` is added to the message.
-        Only one of the remaining ranks prints this error (`OutcropError.is_told_elsewhere`)."""
+        Only one of the remaining ranks prints the error of the group (`OutcropError.is_told_elsewhere`)."""
         end = self._end
         assert end is not None
         kind = InterruptedRun if end.is_interrupt else CommunicationError
@@ -252,7 +255,7 @@ class RankGroup:
         return error
 
     def close(self) -> None:
-        """Leave the group. Other ranks that still need this rank raise CommunicationError."""
+        """Leave the group. If other ranks still need this rank, they raise CommunicationError."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -275,7 +278,8 @@ class RankGroup:
             invitation = json.loads(spread(None))
             self._token = str(invitation["token"])
             try:
-                # Rank 0 sends nothing before all ranks have joined. Until then, its silence is normal.
+                # Rank 0 sends no message before all ranks have joined. Until then, this rank does not count rank 0 as
+                # silent.
                 return {0: _Peer(connect(invitation["address"], self._token, self.rank, deadline), heard=deadline)}
             except OSError as error:
                 host = invitation["address"]["place"].split()[0]
@@ -333,7 +337,7 @@ class RankGroup:
         raise self.error()
 
     def _collect(self, rank: int, number: int, item: Any) -> None:
-        """Store the value of a rank. When the values of all ranks have arrived, send them to all ranks."""
+        """Store the value of a rank. When the values of all ranks have arrived, send all values to all ranks."""
         with self._changed:
             values = self._values.setdefault(number, {})
             values[rank] = item
@@ -341,16 +345,16 @@ class RankGroup:
                 return
             result = [values[one] for one in range(self.size)]
             del self._values[number]
-        # Rank 0 sends the values to the other ranks before it uses the values itself, because this program can end
-        # directly afterwards.
+        # Rank 0 first sends the values to all other ranks, and then uses the values itself. The program of rank 0 can
+        # end directly after it has used the values.
         self._send_all({"kind": "values", "round": number, "values": result})
         with self._changed:
             self._results[number] = result
             self._changed.notify_all()
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
-        # Only a stall is handled here. After any other failure, the other rank has perhaps sent a reason, which the
-        # watcher reads later. A stalled rank receives no more messages, so each further message would also stall.
+        # Only a stall is handled here. After other failures of the connection, the watcher may later read a reason that
+        # the other rank has sent. A stalled rank receives no more messages, so each further message would also stall.
         peer = self._peers[rank]
         if peer.is_open:
             try:
@@ -361,8 +365,8 @@ class RankGroup:
                 pass
 
     def _send_all(self, message: dict[str, Any]) -> None:
-        # A rank may end as soon as it has the values. The lock ensures that the other ranks get the values before they
-        # get the message about this end.
+        # As soon as a rank has the values, its program may end. The lock ensures that each rank gets the values before
+        # it gets the message that another rank has ended.
         with self._sending:
             for rank in self._peers:
                 self._send(rank, message)
@@ -431,7 +435,7 @@ class RankGroup:
             self._part(rank, f"rank {rank} has ended its program")
 
     def _part(self, rank: int, text: str) -> None:
-        """Give up the connection to a rank that is gone."""
+        """Use the connection to `rank` no longer, because that rank is gone, and end the group."""
         self._peers[rank].is_open = False
         self._finish(End(rank, text))
 
@@ -441,8 +445,8 @@ class RankGroup:
 
     def _judge(self, now: float) -> None:
         """If links are broken and no other reason is known after JUDGE_SECONDS, find the rank that is gone. A rank that
-        has reported a broken link is not gone: if its other links are broken, the rank itself has closed these
-        links."""
+        has reported a broken link is not gone. If other links of this rank are broken, the rank itself has closed
+        them."""
         with self._changed:
             if now < self._judge_at or self._end is not None:
                 return

@@ -1,7 +1,8 @@
-"""Find out whether a launcher such as mpirun has started this process as one of several ranks, and join these ranks.
+"""This module finds out whether a launcher such as mpirun has started this process as one of several ranks. A process
+that is one of several ranks joins the other ranks.
 
-Without a launcher, mpi4py is not imported. With a launcher, mpi4py gives the number of this rank and broadcasts the
-address of rank 0. All further messages go over the sockets of the `RankGroup`.
+If there is no launcher, mpi4py is not imported. If there is a launcher, mpi4py gives the number of this rank and
+broadcasts the address of rank 0. After the broadcast, all messages go over the sockets of the `RankGroup`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM
 """Environment variables in which launchers store the number of processes."""
 
 END_SECONDS = 10
-"""The time in which MPI must end after a rank is gone. Without a limit, MPI may wait for this rank forever."""
+"""The time in which MPI must end after a rank is gone. Without this limit, it is possible that MPI waits forever for a
+rank that is gone."""
 
 _groups: list[tuple[Any, RankGroup]] = []
 """The communicators that this process has joined. A communicator that is freed becomes equal to COMM_NULL."""
@@ -38,9 +40,9 @@ def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
 
     `ranks` is "auto", the number of ranks, or (py, pz), the numbers of parts along y and z. If `ranks` is 1, this
     process runs alone, even under a launcher. `comm` is None, an mpi4py communicator or a `RankGroup`. A process joins
-    the ranks of a communicator only once. Raises InputError for other values. Also raises InputError if the launcher
-    has started another number of ranks. Also raises InputError if mpi4py is missing, or belongs to another MPI than the
-    launcher."""
+    the ranks of a communicator only once. Raises InputError for wrong values. Also raises InputError if the launcher
+    has started a number of ranks that is different from `ranks`. Also raises InputError if mpi4py is missing, or
+    belongs to another MPI than the launcher."""
     if isinstance(comm, RankGroup):
         return _checked(ranks, comm)
     if comm is None and started_ranks() == 1:
@@ -73,8 +75,8 @@ def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
 
 @dataclass(frozen=True)
 class RankGrid:
-    """The number of ranks, or None for "auto", and the number of parts along z. `is_grid` is True if the user has given
-    the numbers of parts along y and z."""
+    """`count` is the number of ranks, or None for "auto". `along_z` is the number of parts along z. `is_grid` is True
+    if the user has given the numbers of parts along y and z."""
 
     count: int | None = None
     along_z: int = 1
@@ -86,7 +88,7 @@ class RankGrid:
 
 def as_ranks(ranks: object) -> RankGrid:
     """Return the number of ranks. `ranks` is "auto", a number such as 4 or "4", or the numbers of parts along y and z,
-    such as (4, 2) or "4x2". Raises InputError for other values."""
+    such as (4, 2) or "4x2". Raises InputError for wrong values."""
     given: Any = ranks
     if isinstance(given, str) and given == "auto":
         return RankGrid()
@@ -105,7 +107,7 @@ def as_ranks(ranks: object) -> RankGrid:
 
 def _checked(ranks: object, group: RankGroup | None) -> RankGroup | None:
     """Return `group`. Raises InputError if the number of ranks in the group is not `ranks`. The group is made before
-    this check, so that only one of its ranks prints this error."""
+    this check, so that only one of its ranks prints the error."""
     with together(group):
         wanted, size = as_ranks(ranks), group.size if group else 1
         if wanted.count == 1 and group is not None:

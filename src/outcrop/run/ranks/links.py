@@ -19,7 +19,7 @@ A stream connects any two ranks, outside of passes: for reads of the whole grid,
 Each rank knows the requests of all ranks, so the sender and the receiver both know which streams they need. Rows go
 directly from the rank that has them to the rank that needs them, and not through rank 0. A stream can end too early for
 one of three reasons. If the sender has failed, the sender reports its error (`end_together`). If the receiver has
-failed, the receiver closes the stream. Otherwise a rank is gone, and the group finds this rank.
+failed, the receiver closes the stream. In the third case, a rank is gone, and the group finds out which rank is gone.
 
 The acquisition of a part exchanges values with other ranks (`RankPeers`):
 
@@ -75,8 +75,9 @@ SECONDS_TO_ANSWER = 5.0
 @contextlib.contextmanager
 def linked(group: RankGroup, neighbours: Sequence[int | None]) -> Iterator[tuple[Link | None, ...]]:
     """Connect all neighbours. `neighbours` has the neighbours of this rank in the order of SIDES. For a side without a
-    neighbour, the entry is None. Yield the links to these neighbours. At the end, the links are closed. All ranks must
-    call this function together. Raises CommunicationError if a neighbour cannot be reached."""
+    neighbour, the entry in `neighbours` is None. Yield the links to these neighbours. When the `with` block ends, the
+    links are closed. All ranks must call this function together. Raises CommunicationError if a neighbour cannot be
+    reached."""
     token = hmac.new(group.token.encode(), b"links", hashlib.sha256).hexdigest()
     lower = [one for one in neighbours[::2] if one is not None]
     with contextlib.ExitStack() as stack:
@@ -102,9 +103,9 @@ def linked(group: RankGroup, neighbours: Sequence[int | None]) -> Iterator[tuple
 def _accepted(
     group: RankGroup, stack: contextlib.ExitStack, listener: Listener, neighbours: Sequence[int], deadline: float
 ) -> dict[int, socket.socket]:
-    """Accept the connections of the neighbours with lower rows or planes. Return a dictionary with a connection for
-    each of these neighbours. The keys are the numbers of the neighbours. These neighbours are different ranks, and no
-    other rank connects."""
+    """Accept the connections of the neighbours with lower rows or planes. Return a dictionary with one connection for
+    each entry of `neighbours`. The keys are the numbers of the neighbours. All entries of `neighbours` are different
+    ranks, and no other rank connects."""
     found: dict[int, socket.socket] = {}
     while waiting := [one for one in neighbours if one not in found]:
         try:
@@ -121,7 +122,7 @@ def _accepted(
 
 
 def _connected(group: RankGroup, address: dict[str, object], token: str, name: str, deadline: float) -> socket.socket:
-    """Connect to the rank with this name and address. Raises the error of the group if a rank is gone, and
+    """Connect to the rank with the given name and address. Raises the error of the group if a rank is gone, and
     CommunicationError when the deadline has passed."""
     while True:
         try:
@@ -145,12 +146,12 @@ def _require_time(group: RankGroup, name: str, deadline: float, reason: str) -> 
 
 
 def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
-    """Connect each rank to the ranks with the next lower and the next higher number. Measure all these links at the
-    same time, in about 0.1 s. The result has the rate of the slowest link, and is the same on all ranks. All ranks must
-    call this function together.
+    """Measure the links between each rank and the ranks with the next lower and the next higher number. All links are
+    measured at the same time, in about 0.1 s. The result has the rate of the slowest link, and is the same on all
+    ranks. All ranks must call this function together.
 
     If `is_wanted` is False on all ranks, nothing is measured, and the result has the assumed figures. If a link gives
-    no figures, the result also has the assumed figures. Raises CommunicationError if a neighbour cannot be reached."""
+    no figures, the result has the assumed figures. Raises CommunicationError if a neighbour cannot be reached."""
     if not any(group.allgather(is_wanted)):
         return ASSUMED_NETWORK
     row = [group.rank - 1 if group.rank else None, group.rank + 1 if group.rank + 1 < group.size else None]
@@ -166,8 +167,8 @@ def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
             threads.submit(_send, one)
         received = sum(one.result() for one in rates)
     every = group.allgather([len(rates), received, max(seconds)])
-    # If some ranks have two neighbours, ranks with one neighbour are left out. These ranks receive bytes at a lower
-    # rate from their neighbour, because the neighbour also sends to another rank.
+    # If some ranks have two neighbours, the rates of ranks with only one neighbour are not used. A rank with one
+    # neighbour receives bytes at a lower rate, because its neighbour also sends to another rank.
     most = max(sides for sides, _, _ in every)
     rate = min(found for sides, found, _ in every if sides == most)
     latency = max(found for _, _, found in every) / 2
@@ -201,7 +202,8 @@ def _send(connection: socket.socket) -> None:
 
 def _receive(connection: socket.socket) -> float:
     """Receive until the end of the stream. Return the rate, in bytes per second, at which the second half of all bytes
-    was received. The first half is not used, because TCP begins slowly. Return 0 if too few bytes were received."""
+    was received. The rate does not include the first half of the bytes, because TCP begins slowly. Return 0 if too few
+    bytes were received."""
     buffer, counts, times = bytearray(PIECE_BYTES), [0], [time.perf_counter()]
     with contextlib.suppress(OSError):
         while part := connection.recv_into(buffer):
@@ -238,15 +240,15 @@ class RowStream:
 def streams(
     group: RankGroup, sources: Sequence[int], targets: Mapping[int, Blocks], at_once: int
 ) -> Iterator[Callable[[int], RowStream]]:
-    """Yield a function that connects this rank to one of `sources`, the ranks from which this rank receives. `targets`
-    has a key for each rank to which this rank sends. The value of this key is a function that yields the blocks for the
-    other rank. While the body of the `with` runs, other threads send these blocks. At most `at_once` streams are sent
-    at the same time. If ranks connect to several sources before they receive, `at_once` must be at least the number of
-    targets, so that each stream has its own thread.
+    """`sources` are the ranks from which this rank receives. Yield a function that connects this rank to one of
+    `sources`. `targets` has a key for each rank to which this rank sends. The value of a key is a function that yields
+    the blocks for the rank with this number. While the body of the `with` statement runs, other threads send the
+    blocks. At most `at_once` streams are sent at the same time. If ranks connect to several sources before they
+    receive, `at_once` must be at least the number of targets, so that each stream has its own thread.
 
     All ranks must call this function together, and the arguments of all ranks must describe the same streams. The
-    `with` ends when this rank has sent everything. Raises the error of the first stream that this rank cannot send, and
-    EOFError. The caller must then call `end_together`."""
+    `with` statement ends when this rank has sent everything. Raises EOFError if a stream ends too early, and the error
+    of the first stream that this rank cannot send. The caller must then call `end_together`."""
     token = hmac.new(group.token.encode(), b"rows", hashlib.sha256).hexdigest()
     with contextlib.ExitStack() as stack:
         sender = _Sender(token, targets, at_once)
@@ -264,8 +266,8 @@ def streams(
                 _shut(connection)
             sender.stop()
 
-        # The group must be watched until the sender has ended. If a rank is gone, its stream ends before the group
-        # knows this, and the sender still waits for this rank.
+        # `group.watching` must be active until the sender has ended. If a rank is gone, its stream ends before the
+        # group knows that the rank is gone. At that time, the sender still waits for the rank.
         stack.enter_context(group.watching(stop))
         stack.enter_context(sender)
         addresses = group.allgather(sender.address)
@@ -287,7 +289,8 @@ def streams(
 
 def end_together(group: RankGroup, failure: Exception | None) -> None:
     """End a collective call on all ranks. `failure` is the error of this rank, EOFError if a stream has ended early, or
-    None. If a rank has an error, raise this error on all ranks. If a rank is gone, raise CommunicationError."""
+    None. If a rank has an error, all ranks raise the error of that rank. If a rank is gone, raise
+    CommunicationError."""
     with group.together():
         if failure is not None and not isinstance(failure, EOFError):
             raise failure
@@ -366,7 +369,7 @@ class _Sender:
 
 
 def _shut(connection: socket.socket) -> None:
-    """End a connection that another thread may be using."""
+    """End a connection, even if another thread is using the connection."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -383,7 +386,7 @@ class RankPeers:
 
     def everyone(self, read: Callable[[], bytes]) -> list[bytes]:
         """Call `read` on each rank, and return the results of all ranks. All ranks must call this method. If `read`
-        raises an error on one rank, all ranks raise this error. Raises CommunicationError if a rank is gone."""
+        raises an error on one rank, all ranks raise the same error. Raises CommunicationError if a rank is gone."""
         group = self._group
         with group.together():
             own = read()
@@ -399,7 +402,7 @@ class RankPeers:
 
     def pass_up(self, sent: NDArray[np.float64], received: NDArray[np.float64], along_z: bool = False) -> None:
         """Send the array `sent` to the neighbour above, and fill the array `received` with values from the neighbour
-        below. Both are neighbours along the same axis, y or z. Empty arrays are not transferred. Raises
+        below. The two neighbours are neighbours along the same axis, y or z. Empty arrays are not transferred. Raises
         CommunicationError, CorruptionError or InterruptedRun."""
         low, high = self._links[BELOW:] if along_z else self._links[:BELOW]
         with ThreadPoolExecutor(1) as other:  # another thread sends, because in a ring all ranks send at the same time

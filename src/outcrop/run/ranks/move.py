@@ -6,9 +6,9 @@ counts as one rank.
     rank-0.moving ◄──┘  └──► rank-1.moving         2 new parts    rows 0 .. 47 | 48 .. 95
 
 A rank sees a part if it can read the directory of the part. Each new rank reads its rows from the parts that it sees.
-If the rank does not see a part, another rank sends the rows of this part (links.py). If the old or the new ranks cut
-the grid along z, planes move in the same way. A move has five steps. All ranks complete a step before any rank begins
-the next step:
+If a new rank does not see a part, another rank sends the rows of the part (links.py). If the old or the new ranks cut
+the grid along z, planes move in the same way as rows. A move has five steps. All ranks complete a step before any rank
+begins the next step:
 
     1   Write the planes and records of the new parts, and flush them.  killed: the old parts are valid
     2   Commit the new parts.                                           killed: the old parts, or the new if complete
@@ -16,21 +16,24 @@ the next step:
     4   Rename the new parts to rank-0, rank-1, ...                     killed: the new parts
     5   Remove the old parts.                                           killed: the new parts
 
-A run of one process is treated like a run of one rank, which has only one part (part.py). Its directory run.oc can also
-contain the parts rank-0, rank-1, ..., so the steps 3 to 5 cannot rename this directory. Instead, these steps move files
-between run.oc and its subdirectories whole.moving and whole.moved. The run is valid if its manifest is in run.oc:
+A run of one process is treated like a run of one rank, which has only one part (part.py). The directory run.oc of such
+a run can also contain the parts rank-0, rank-1, ..., so the steps 3 to 5 cannot rename the directory. For a run of one
+process, the steps 3 to 5 move files between run.oc and its subdirectories whole.moving and whole.moved. The run is
+valid if its manifest is in run.oc:
 
     leaves    run.oc/manifest.json ──► run.oc/whole.moved/manifest.json      one rename; the other files stay in run.oc
     arrives   run.oc/whole.moving/u, .u.0, ... ──► run.oc/                   and manifest.json at last
 
-Step 3 first removes the Zarr group of the old parts (shared.py), because its links would lead to rows of other parts. A
-run of one process has files with the names of the group's files. After the move, the new parts form a new group.
+Step 3 first removes the Zarr group of the old parts (shared.py), because the links of the group would lead to rows of
+other parts. Also, a run of one process needs the names of some files of the group. After the move, the new parts form a
+new Zarr group.
 
 At each start, the ranks look for names that end in .moving or .moved (`settle`). If a complete set of new parts exists,
-the ranks complete the steps 3 to 5. Otherwise they remove the new parts. The ranks compute no step of the run before
-the move has ended, so the old parts and the new parts have the same values. The name of the new run is computed from
-the name of the old run, its generation and the new numbers of parts along y and z. Therefore new parts can replace only
-the parts from which they were made. Parts of two different grids never form one set, because their names differ."""
+the ranks complete the steps 3 to 5. If the set of new parts is not complete, the ranks remove the new parts. The ranks
+compute no step of the run before the move has ended, so the old parts and the new parts have the same values. The name
+of the new run is computed from the name of the old run, its generation and the new numbers of parts along y and z.
+Therefore new parts can replace only the parts from which they were made. Parts of two different grids never form one
+set, because their names differ."""
 
 from __future__ import annotations
 
@@ -83,14 +86,14 @@ from outcrop.units import counted, format_bytes
 Describe = Callable[[Manifest, str, Path, Sequence[Sampling], int], Description]
 """A function that returns the description of the new part, or of the whole run if the group has one rank. The arguments
 are the manifest of part 0, the name of the new run, the directory of this rank, the receivers, and the number of new
-parts along z. The function raises InputError if the run does not work with these ranks."""
+parts along z. The function raises InputError if the run does not work with the new ranks."""
 
 
 def settle(group: RankGroup, path: object, along_z: int | None = None) -> list[FoundPart] | None:
-    """Complete or undo an interrupted move in the directories `path`. If the parts of the run must move, return them in
-    the order of ranks. Otherwise return None. The parts must move if their number is not the number of ranks. If
-    `along_z` is given, they must also move if the run has another number of parts along z. All ranks must call this
-    function together. Raises InputError and StorageError."""
+    """Complete or undo an interrupted move in the directories `path`. If the parts of the run must move, return the
+    parts in the order of ranks. If not, return None. The parts must move if the number of parts is different from the
+    number of ranks. If `along_z` is given, the parts must also move if the run does not have `along_z` parts along z.
+    All ranks must call this function together. Raises InputError and StorageError."""
 
     def is_wanted(part: FoundPart) -> bool:
         return part.ranks == group.size and along_z in (None, part.along_z)
@@ -128,8 +131,9 @@ def settle(group: RankGroup, path: object, along_z: int | None = None) -> list[F
 
 def move(group: RankGroup, path: object, parts: Sequence[FoundPart], along_z: int, describe: Describe) -> None:
     """Move the rows of a run from its old parts to the ranks of the group, which have `along_z` parts along z. `parts`
-    has the old parts in the order of ranks. All ranks must call this function together. If the run does not work with
-    these ranks, or if there is too little space, raises InputError before anything is changed."""
+    has the old parts in the order of ranks. All ranks must call this function together. Raises InputError if the run
+    does not work with the ranks of the group, or if there is too little space. If InputError is raised, nothing has
+    been changed."""
     place, generation = place_of(path, group, group.rank, group.size), min(one.generation for one in parts)
     new, run = place.path(MADE), name_of_move(parts[0].run, generation, group.size, along_z)
     own = [one for one in parts if one.finder == group.rank]
@@ -180,8 +184,8 @@ def _copy(
     names: Sequence[str], samplings: Sequence[Sampling],
 ) -> Mapping[str, int]:  # fmt: skip
     """Write the arrays `names` and the records of the new part `target`, and flush them. Return the checksums of the
-    files of acquisition. `states` has the old parts that this rank sees. Send rows of these parts to the ranks that do
-    not see the parts."""
+    files of acquisition. `states` has the old parts that this rank sees. Send rows of these old parts to the ranks that
+    do not see them."""
     manifest, nx = target.manifest, target.layout.shape[2]
     (first_plane, _), rows, needed = manifest.planes, manifest.rows, _overlapping(first, manifest)
     far = [rank for rank in needed if rank not in states]
@@ -229,8 +233,9 @@ def _copy(
 def _blocks(
     states: Sequence[State], names: Sequence[str], chosen: Selection, moved: MovedRecords
 ) -> Iterator[NDArray[Any]]:
-    """Yield the selected cells of the parts `states`, in this order: for each array, for each plane, for each part that
-    has the plane, the rows of the part. Then yield the blocks of the records, part by part."""
+    """Yield the selected cells of the parts `states`, array by array. For each array, the order is plane by plane. For
+    each plane, yield the rows of each part that has the plane. After all arrays, yield the blocks of the records, part
+    by part."""
     for name in names:
         rows = [read_rows(one, name, chosen) for one in states]
         for z in chosen.z:
@@ -244,7 +249,7 @@ def _blocks(
 
 
 def _overlapping(first: Manifest, new: Description) -> list[int]:
-    """Return the ranks of the old parts that have some of the planes and rows of the new part."""
+    """Return the ranks of the old parts that have cells of the new part."""
     ranks, wanted = first.part.ranks if first.part else 1, (new.planes, new.rows)
     return [
         rank for rank in range(ranks)
@@ -277,8 +282,8 @@ def _described(group: RankGroup, states: dict[int, State]) -> tuple[Manifest, li
 def _definitions(
     group: RankGroup, parts: Sequence[FoundPart], states: Mapping[int, State], first: Manifest
 ) -> dict[str, NDArray[np.uint8]]:
-    """Return the content of the files with points and values, which are the same in all parts. Ranks that see no part
-    get these files from the rank that has found part 0."""
+    """Return the content of the files with points and values. These files are the same in all parts. Ranks that see no
+    part get the content from the rank that has found part 0."""
     if not first.taps:
         return {}
     with group.together():
@@ -299,7 +304,7 @@ def _definitions(
 
 def _opened(stack: contextlib.ExitStack, part: FoundPart, generation: int) -> State:
     """Return the state of a part at `generation`. The part is locked until `stack` is closed, so no other process can
-    change it."""
+    change the part."""
     state = _state_at(part.path)
     stack.enter_context(state.locked(shared=True))
     state.check()
@@ -325,7 +330,7 @@ def _at_generation(state: State, generation: int) -> State:
 
 def _require_space(group: RankGroup, new: Path, description: Description, step: int) -> None:
     """Raise InputError if there is no space for the new parts in addition to the old parts. Ranks of one node can share
-    a file system, so the bytes that these ranks need are added."""
+    a file system, so the bytes that the ranks of a node need are added."""
     existing, needed = nearest_existing(new), len(description.copies) * description.layout.array_bytes
     needed += kept_bytes(description, step)
     with group.together(), os_errors_as(StorageError, f"{existing} cannot be used"):
@@ -343,8 +348,9 @@ def _require_space(group: RankGroup, new: Path, description: Description, step: 
 
 
 # --- steps 3 to 5: replace the old parts by the new parts ------------------------------------------------------------
-# `made` are new parts, which are complete, and `old` are old parts. Both lists contain only parts for which this rank
-# is responsible. All ranks must call these functions together, and can call them again after an interruption.
+# `made` are new parts, which are complete, and `old` are old parts. `made` and `old` contain only parts for which this
+# rank is responsible. All ranks must call the functions of this section together, and can call them again after an
+# interruption.
 
 
 def _leave(group: RankGroup, old: Sequence[FoundPart]) -> None:
@@ -363,7 +369,7 @@ def _leave(group: RankGroup, old: Sequence[FoundPart]) -> None:
 
 
 def _arrive(group: RankGroup, made: Sequence[PartPlace], old: Sequence[FoundPart]) -> None:
-    """Do the steps 4 and 5: rename the new parts, and remove the old ones."""
+    """Do the steps 4 and 5: rename the new parts, and remove the old parts."""
     with group.together():
         for place in made:
             if place.is_around:
@@ -376,9 +382,9 @@ def _arrive(group: RankGroup, made: Sequence[PartPlace], old: Sequence[FoundPart
 
 
 def _require_room(place: PartPlace, description: Description, old: Manifest) -> None:
-    """Raise InputError if a file in the directory of `place` has a name that a new run of one process needs there.
-    Files of the Zarr group of the parts are allowed, because they are removed first. `old` is the manifest of an old
-    part."""
+    """A new run of one process needs certain names in the directory of `place`. Raise InputError if a file that is not
+    a part of the run has one of these names. Files of the Zarr group of the parts are allowed, because the group is
+    removed first. `old` is the manifest of an old part."""
     names = {*top_names(description), GROUP}
     if other := SharedGroup(place.final, old).something_else(names):
         raise InputError(f"{place.final / other} is something else; move it away")
@@ -400,7 +406,7 @@ def _is_free(path: Path) -> bool:
 
 def _remove(place: PartPlace, end: str) -> None:
     """Remove the part at a place. The manifest is removed last, because a later start needs the manifest to remove the
-    other files. Files that do not belong to the part are kept."""
+    other files. Files in the directory that do not belong to the part are kept."""
     path = place.path(end)
     with os_errors_as(StorageError, f"cannot remove {path}", names_file=True), Directory.open(path) as directory:
         held = directory.hold()
@@ -417,7 +423,7 @@ def _remove(place: PartPlace, end: str) -> None:
 
 
 def _remove_empty(path: Path) -> None:
-    """Remove a directory that a killed process has left without a run."""
+    """Remove the directory `path`, which a killed process has left without a run."""
     with contextlib.suppress(OSError):
         (path / f"{MANIFEST}.tmp").unlink(missing_ok=True)
         path.rmdir()
@@ -438,7 +444,7 @@ def _arrive_inside(place: PartPlace) -> None:
 
 def _clear_around(final: Path, manifest: Manifest) -> None:
     """Remove the files of a run from the directory `final`, which does not hold the run's manifest: the manifest was
-    moved away, or has not arrived yet. If the directory holds another run, remove nothing."""
+    moved away, or has not arrived yet. If `final` holds another run, remove nothing."""
     with Directory.open(final) as directory:
         if directory.status(MANIFEST) is None:
             held = directory.hold()
@@ -450,7 +456,7 @@ def _clear_around(final: Path, manifest: Manifest) -> None:
 
 
 def _make_folder(path: Path) -> None:
-    """Make a directory. If the directory exists and is empty, use it, because a killed process may have left it."""
+    """Make a directory. An empty directory at `path` is used, because a killed process may have left it."""
     if not _is_free(path):
         raise InputError(f"{path} holds something else; move it away")
     with os_errors_as(StorageError, f"cannot make {path}"):

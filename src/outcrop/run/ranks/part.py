@@ -4,8 +4,9 @@ parts on disk.
     -d DIR                  rank 3 has DIR/rank-3           one file system for all ranks, or a disk in each node
     -d /disk/{rank}/run     {rank} becomes 3, and {node} the name of its host
 
-An interrupted move (move.py) can leave parts whose names have a suffix. `scan` also finds these parts, and `choose`
-chooses the valid parts. A run of one process is treated like a run of one rank, which has only one part:
+An interrupted move (move.py) can leave parts whose names end in a suffix such as .moving. `scan` also finds these
+parts, and `choose` chooses the valid parts. A run of one process is treated like a run of one rank, which has only one
+part:
 
     path                  part of rank 2         its new part             one process      its new run
     /disk/run.oc          /disk/run.oc/rank-2    .../rank-2.moving        /disk/run.oc     /disk/run.oc/whole.moving
@@ -36,7 +37,8 @@ from outcrop.run.ranks.group import RankGroup
 RANK, NODE = "{rank}", "{node}"
 
 LINEAR_CORNERS = 8
-"""The number of cells around a point of `oc.Source` or `oc.Receivers`. All these cells are in two adjacent rows."""
+"""The number of cells around a point of `oc.Source` or `oc.Receivers`. All cells around a point are in two adjacent
+rows."""
 
 LATER = ("in_place", "raw_device", "records")
 """Options that runs of several ranks do not have yet."""
@@ -49,8 +51,8 @@ _WHOLE = "whole"
 
 
 def directory_text(directory: object, group: RankGroup) -> str:
-    """Return the directory of a run as text. {node} is replaced by the name of the host, but {rank} is not replaced.
-    Raises InputError for several directories."""
+    """Return the directory of a run as text. The function replaces {node} by the name of the host, but does not replace
+    {rank}. Raises InputError for several directories."""
     if isinstance(directory, Sequence) and not isinstance(directory, str) and len(directory) == 1:
         (directory,) = directory
     if not isinstance(directory, (str, Path)):
@@ -79,8 +81,8 @@ def refuse_options(options: Mapping[str, Any]) -> None:
 
 
 def refuse_whole(manifest: Manifest, place: Path) -> None:
-    """Raise InputError if several ranks cannot compute the run of one process in `place`. This is the case if the run
-    uses a feature that runs of several ranks do not have yet."""
+    """Raise InputError if several ranks cannot compute the run of one process in `place`. Several ranks cannot compute
+    a run with a feature that runs of several ranks do not have yet."""
     names = [one.name for one in manifest.taps.samplings]
     corners = [one.corners for one in manifest.taps.samplings] + [one.corners for one in manifest.taps.sources]
     wrong = {
@@ -110,7 +112,7 @@ def require_equal(group: RankGroup, values: Mapping[str, Any]) -> None:
 
 
 def version() -> str:
-    """Return the version of the installed package."""
+    """Return the version of the installed package Outcrop."""
     return metadata.version("outcrop")
 
 
@@ -135,7 +137,7 @@ def as_part(whole: Description, part: PartEntry) -> Description:
 
 def is_unfinished_start(group: RankGroup, place: Path) -> bool:
     """Return True if the directories of the ranks hold one run at generation 0, and the initial values are missing on
-    at least one rank. Such a run contains no results, so a new run may replace it."""
+    at least one rank. A run without all initial values contains no results, so a new run may replace it."""
     found = _manifest_at(place)
     part = found.part if found else None
     mine = None if found is None else [part.run if part else "", part.ranks if part else 1, found.generation,
@@ -150,9 +152,9 @@ def is_unfinished_start(group: RankGroup, place: Path) -> bool:
 
 
 def finish_parts(group: RankGroup, path: object) -> None:
-    """If a killed program has replaced an old run on some ranks only, replace it on all ranks. The new parts are then
-    complete on all ranks (run/first_values.py). `path` is the directory of the run. All ranks must call this function
-    together. Raises InputError and StorageError."""
+    """If a killed program has replaced an old run on some ranks only, replace it on all ranks. The program was killed
+    after the new parts were complete on all ranks (run/first_values.py). `path` is the directory of the run. All ranks
+    must call this function together. Raises InputError and StorageError."""
     with group.together():
         place = Path(part_directory(path, group))
         finish(place)
@@ -172,8 +174,8 @@ def _manifest_at(place: Path) -> Manifest | None:
 
 
 def require_part(group: RankGroup, manifest: Manifest, place: Path) -> None:
-    """Check that the directories of all ranks hold all parts of one run, in the order of ranks. If this is not true,
-    raise InputError on all ranks."""
+    """Check that the directories of all ranks hold all parts of one run, in the order of ranks. If a directory does not
+    hold its part, raise InputError on all ranks."""
     part = manifest.part
     with group.together():
         if part is None:
@@ -234,14 +236,15 @@ class PartPlace:
 
     @property
     def is_around(self) -> bool:
-        """True if `final` contains these directories, whose names have a suffix."""
+        """True if the directories whose names have a suffix are inside `final`."""
         return self.stem.parent == self.final
 
 
 @dataclass(frozen=True)
 class FoundPart:
     """A part on disk: its place, the suffix of its name, some values of its manifest, and the rank that has found it.
-    Possibly, other ranks cannot read the directory of the part. `along_z` is the number of parts along z of its run."""
+    It is possible that other ranks cannot read the directory of the part. `along_z` is the number of parts along z of
+    its run."""
 
     final: str
     stem: str
@@ -265,7 +268,8 @@ class FoundPart:
 
 
 def place_of(path: object, group: RankGroup, rank: int, ranks: int) -> PartPlace:
-    """Return the place of a part, as this rank sees it. The part belongs to `rank` in a run of `ranks` ranks."""
+    """Return the place of a part, with the paths that this rank uses. The part belongs to `rank` in a run of `ranks`
+    ranks."""
     text = directory_text(path, group)
     if RANK in text:
         there = Path(text.replace(RANK, str(rank)))
@@ -279,7 +283,7 @@ def place_of(path: object, group: RankGroup, rank: int, ranks: int) -> PartPlace
 def places_of(path: object, group: RankGroup, tried: range) -> Iterator[tuple[PartPlace, int, str]]:
     """Yield (place, rank, suffix of the name) for each directory that may hold a part and that this rank can read. If
     `path` has the form /disk{rank}/run.oc, only the ranks in `tried` are tried. Symbolic links whose names have a
-    suffix are left out."""
+    suffix, such as .moving, are left out."""
     text = directory_text(path, group)
     if RANK in text:
         for rank in tried:
@@ -300,7 +304,7 @@ def places_of(path: object, group: RankGroup, tried: range) -> Iterator[tuple[Pa
 
 
 def part_at(place: PartPlace, end: str, finder: int) -> FoundPart | None:
-    """Return the part at a place, or None."""
+    """Return the part at a place, or None if there is no part."""
     manifest = _manifest_at(place.path(end))
     if manifest is None:
         return None
@@ -323,7 +327,7 @@ def is_seen(part: FoundPart, rank: int) -> bool:
 
 def was_interrupted(path: Path) -> bool:
     """Return True if an interrupted move may have left directories in `path`. A move removes the directories of the
-    lowest ranks last."""
+    lowest ranks last, so only the directories of the lowest ranks are tested."""
     if RANK in str(path):
         tried = [str(path).replace(RANK, str(rank)) + end for rank in (0, 1) for end in (MADE, LEFT)]
         return any(os.path.lexists(one) for one in tried)
@@ -335,7 +339,7 @@ def was_interrupted(path: Path) -> bool:
 
 def scan(group: RankGroup, path: object, tried: range) -> list[FoundPart]:
     """Return the parts that the ranks see. The finder of a part is the lowest rank that sees the part. Only one rank of
-    each node searches for parts. Parts that rank 0 has found are not listed a second time for other nodes."""
+    each node searches for parts. If rank 0 has found a part, other nodes do not list the part a second time."""
     here = group.places[group.rank].node
     is_first = all(one.node != here for one in group.places[: group.rank])
     places = places_of(path, group, tried) if is_first else ()
@@ -372,8 +376,8 @@ def choose(path: object, found: Sequence[FoundPart], size: int) -> list[FoundPar
 
 
 def refuse_incomplete(path: object, found: Sequence[FoundPart], size: int) -> None:
-    """Raise InputError if parts of a run of another number of ranks are missing or have no values. If the run has the
-    number of ranks of this program, `require_part` reports the errors."""
+    """If the run has a different number of ranks than this program, raise InputError if parts of the run are missing or
+    have no values. If the numbers are equal, `require_part` reports missing parts."""
     if any(one.ranks == 1 != size and not one.has_values and not one.end for one in found):
         raise InputError(
             f"{path} has no values yet: the run was interrupted before its initial values were complete; start it "
@@ -401,13 +405,13 @@ def listed(ranks: Sequence[int]) -> str:
 
 def name_of_move(run: str, generation: int, ranks: int, along_z: int) -> str:
     """Return the identity of the run that a move makes. The new run has `ranks` parts, and `along_z` parts along z. If
-    the new run is a run of one process, this is the identity in its manifest."""
+    the new run is a run of one process, the result is also the identity in its manifest."""
     return hashlib.sha256(f"{run} {generation} {ranks // along_z}x{along_z}".encode()).hexdigest()[:32]
 
 
 def is_replaced(old: FoundPart, chosen: Sequence[FoundPart]) -> bool:
-    """Return True if the parts `chosen` were made from the run of the part `old`. Two generations are tried, because
-    `old` was possibly one generation ahead of the other parts before the move."""
+    """Return True if the parts `chosen` were made from the run of the part `old`. The function tries two generations,
+    because `old` was possibly one generation ahead of the other parts before the move."""
     new = chosen[0]
     ahead = (0, 1) if old.ranks > 1 else (0,)
     return any(new.run == name_of_move(old.run, old.generation - one, new.ranks, new.along_z) for one in ahead)

@@ -1,4 +1,4 @@
-"""One Zarr group of all parts. If the ranks share a file system, Zarr can read the whole grid from this group.
+"""One Zarr group of all parts. If the ranks share a file system, Zarr can read the whole grid from one Zarr group.
 
     run.oc/zarr.json             group; contains the metadata of the arrays of the whole grid
     run.oc/u -> .u.0             an array of the state: a link to the copy on which all ranks agree
@@ -10,14 +10,14 @@
 The group contains only links and metadata, and Outcrop itself does not read the group. In Zarr, all chunks have the
 same number of rows, and only the last chunk can end beyond the array. So the group exists only if all parts have the
 same number of rows, except that the last part can have fewer rows (plan/ranks.py). There is a similar condition for the
-snapshots of a box. All parts that have rows of the box must have the same number of these rows, except that the last of
-these parts may have fewer.
+snapshots of a box of cells. All parts that have rows of the box must have equally many rows of the box. Only the last
+part with rows of the box may have fewer rows.
 
 Each array has two copies on disk, and generation g is in the same copy in all parts. When all ranks have committed g,
-rank 0 changes the links, so that they point to this copy. Ranks overwrite g - 1 only after this change (agreement.py).
-Therefore each link of an array always leads to a complete generation, even if a process is killed. If rank 0 is killed
-after it has changed only some links, some arrays show g and other arrays show g - 1. The next start changes the other
-links."""
+rank 0 changes the links of the group, so that they point to the copy with g. Ranks overwrite generation g - 1 only
+after rank 0 has changed the links (agreement.py). Therefore each link of an array always leads to a complete
+generation, even if a process is killed. If rank 0 is killed after it has changed only some links, some arrays show g
+and other arrays show g - 1. The next start of the run changes the remaining links."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class SharedGroup:
         return found
 
     def why_parts_fit_no_group(self) -> str:
-        """Return the reason why these parts cannot form a group. If they can form a group, return ""."""
+        """Return the reason why the parts cannot form a Zarr group. If the parts can form a Zarr group, return ""."""
         if self._part.planes:
             return "the planes of the grid are divided among the ranks"
         rows = rows_of(self._cut)
@@ -113,15 +113,15 @@ class SharedGroup:
         return ""
 
     def why_not(self) -> str:
-        """Return the reason why the group cannot be made, or "" if it can be made. Raises StorageError."""
+        """Return the reason why the Zarr group cannot be made, or "" if the group can be made. Raises StorageError."""
         if reason := self.why_parts_fit_no_group():
             return reason
         other = self.something_else({*self._names, GROUP})
         return f"{self.root / other} is something else" if other else ""
 
     def something_else(self, names: Collection[str]) -> str:
-        """Return the first of `names` that exists but does not belong to a group of parts. If there is none, return "".
-        Raises StorageError."""
+        """Return the first name in `names` of an existing file that does not belong to a Zarr group of parts. If no
+        existing file has such a name, return "". Raises StorageError."""
         with self._opened() as directory:
             state = {entry.name for entry in self._first.state}
             for name in sorted(names):
@@ -130,9 +130,9 @@ class SharedGroup:
         return ""
 
     def untidy(self, manifest: Manifest) -> list[str]:
-        """Return a line of text for each file or link of the group that is missing or wrong. If these parts cannot form
-        a group, the group belongs to other parts, and its values are wrong. The result is then one line. Raises
-        StorageError."""
+        """Return a line of text for each file or link of the group that is missing or wrong. If the parts cannot form a
+        Zarr group, an existing group belongs to other parts, and its values are wrong. If the values of the group are
+        wrong, the result is one line. Raises StorageError."""
         with self._opened() as directory:
             if reason := self.why_parts_fit_no_group():
                 line = f"{self.root / GROUP} is not a group of these parts, because {reason}"
@@ -144,8 +144,8 @@ class SharedGroup:
             return found + [f"{self.root / name} does not lead to {links[name]}" for name in wrong]
 
     def repair(self, manifest: Manifest) -> None:
-        """Make or repair the group. If these parts cannot form a group, remove the group of other parts. Raises
-        StorageError."""
+        """Make or repair the group. If the parts cannot form a Zarr group, remove an existing group, which belongs to
+        other parts. Raises StorageError."""
         if self.why_parts_fit_no_group():
             self.remove()
         else:
@@ -204,8 +204,8 @@ class SharedGroup:
             yield directory
 
     def _is_own(self, directory: Directory, name: str, is_link: bool) -> bool:
-        """Return True if `name` is a file, a link or a folder of a Zarr group of parts. Such files contain no values of
-        cells, so they can be removed."""
+        """Return True if `name` is a file, a link or a folder of a Zarr group of parts. The files of a Zarr group of
+        parts contain no values of cells, so they can be removed."""
         if name == GROUP:
             try:
                 return "stencil" in json.loads(directory.read(GROUP))["attributes"]
@@ -228,7 +228,7 @@ class SharedGroup:
 
     def _clear(self, directory: Directory, name: str, keep: Collection[str]) -> None:
         """If `name` is a folder of a Zarr group of parts, remove all files that are not in `keep` from the folder. If
-        `name` is a link of such a group, remove the link if the new group does not need this link."""
+        `name` is a link of a Zarr group of parts, remove the link if the new group does not need it."""
         is_link = _leads(directory, name) is not None
         if not self._is_own(directory, name, is_link):
             return
@@ -242,7 +242,7 @@ class SharedGroup:
 
 def will_share(group: RankGroup, place: Path) -> bool:
     """Predict whether all ranks will see the same directory above `place`, the directory of this rank. Return True if
-    all ranks are on one node, or if the directory is on a network file system. The directories need not exist yet.
+    all ranks are on one node, or if the directories are on a network file system. The directories need not exist yet.
     After the directories have been made, `share` compares them. All ranks must call this function together."""
     place = place.absolute()
     root = str(place.parent) if place.name == f"rank-{group.rank}" else ""
@@ -253,8 +253,8 @@ def will_share(group: RankGroup, place: Path) -> bool:
 
 def share(group: RankGroup, state: State) -> None:
     """If all ranks see the same directory above their parts, make this directory one Zarr group. Update the group after
-    each commit of all ranks. If the parts cannot form a group, remove the group of earlier parts. All ranks must call
-    this function together."""
+    each commit of all ranks. If the parts cannot form a Zarr group, remove the Zarr group of earlier parts. All ranks
+    must call this function together."""
     manifest, root = state.manifest, state.path.parent
     identity = group.allgather(manifest.identity if group.rank == 0 else None)[0]
     is_named = state.path.name == f"rank-{group.rank}"

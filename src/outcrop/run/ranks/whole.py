@@ -1,14 +1,15 @@
-"""Read any cells of the whole grid, if the run has several ranks. One process reads them alone, or all ranks read
-together.
+"""This module reads cells of the whole grid from a run of several ranks. One process reads the cells alone, or all
+ranks read together.
 
     PartsView   one process reads all cells from the directories of all parts
     GroupView   each rank reads its own rows on its own disk, and gets other rows from the ranks that have them
 
-`PartsSnapshots` reads snapshots with one process, and `GroupSnapshots` reads snapshots with all ranks. All four classes
-read only the selected cells. The classes need memory for these cells, and for a group of planes of one part.
+`PartsSnapshots` reads snapshots with one process, and `GroupSnapshots` reads snapshots with all ranks. The four classes
+of views read only the selected cells. A view needs memory for the selected cells, and for a group of planes of one
+part.
 
-After an interruption, parts can have different generations, g and g + 1. The parts with g + 1 still have g in their
-other copies, so `PartsView` reads the state of generation g (agreement.py).
+After an interruption, parts can have different generations, g and g + 1. Parts with generation g + 1 still have g in
+their other copies on disk, so `PartsView` reads the state of generation g (agreement.py).
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from outcrop.run.ranks.links import end_together, streams
 from outcrop.run.ranks.part import RANK, listed, was_interrupted
 
 SENT_AT_ONCE = 2
-"""The maximum number of ranks to which a rank sends at the same time. For each of these ranks, the sender needs memory
-for a group of planes."""
+"""The maximum number of ranks to which a rank sends at the same time. For each rank that receives, the sender needs
+memory for a group of planes."""
 
 
 class Selection(NamedTuple):
@@ -52,7 +53,8 @@ class Selection(NamedTuple):
 
     @classmethod
     def of(cls, index: Any, shape: Shape) -> tuple[Selection, tuple[int, ...]]:
-        """Return the cells that `array[index]` selects, and the axes that the index removes. Raises IndexError."""
+        """Return the `Selection` of the cells that `array[index]` selects, and the axes that the index removes. Raises
+        IndexError."""
         first, rest = split_index(index, 3)
         chosen, axes = as_ranges((first, *rest), shape)
         return cls(*chosen), axes
@@ -62,16 +64,16 @@ class Selection(NamedTuple):
         return len(self.z), len(self.y), len(self.x)
 
     def places(self, planes: tuple[int, int], rows: tuple[int, int]) -> tuple[range, range]:
-        """Return two ranges. The first range has positions in `self.z`: those of the planes planes[0] <= z < planes[1].
-        The second range has positions in `self.y`: those of the rows rows[0] <= y < rows[1]. If none of these cells is
-        selected, both ranges are empty."""
+        """Return two ranges. The first range has the positions in `self.z` of the planes with planes[0] <= z <
+        planes[1]. The second range has the positions in `self.y` of the rows with rows[0] <= y < rows[1]. If no cell in
+        the given planes and rows is selected, both ranges are empty."""
         found = _places(self.z, planes), _places(self.y, rows)
         return found if all(found) and self.x else (range(0), range(0))
 
 
 def _places(chosen: range, ends: tuple[int, int]) -> range:
-    """Return the positions of some numbers in `chosen`: the numbers n with ends[0] <= n < ends[1]. These positions are
-    a range."""
+    """Select the numbers n in `chosen` with ends[0] <= n < ends[1], and return their positions in `chosen`. The
+    positions of the selected numbers are a range."""
     up = chosen if chosen.step > 0 else chosen[::-1]
     first, end = (min(max(-((up.start - edge) // up.step), 0), len(up)) for edge in ends)
     return range(first, end) if chosen.step > 0 else range(len(up) - end, len(up) - first)
@@ -95,14 +97,15 @@ def read_rows(state: State, name: str, chosen: Selection) -> Iterator[NDArray[np
 
 
 def _as_slice(chosen: range, first: int = 0) -> slice:
-    """Return the slice that selects the positions `chosen` from an array. The first entry of the array has the position
-    `first`."""
+    """Return the slice that selects the positions `chosen` from an array. The first entry of that array has the
+    position `first`."""
     end = chosen.stop - first
     return slice(chosen.start - first, end if end >= 0 else None, chosen.step)
 
 
 class WholeView(PlanesView):
-    """A view of the array `name` of the whole grid, with the methods of an array. `first` is the manifest of a part."""
+    """A view of the array `name` of the whole grid. The view has the methods of an array. `first` is the manifest of a
+    part."""
 
     def __init__(self, first: Manifest, name: str) -> None:
         self.name, self.shape, self.dtype = name, first.whole_shape, np.dtype(first.dtype)
@@ -139,8 +142,8 @@ def whole_place(place: Path) -> Path:
 
 
 def find_parts(places: Sequence[Path]) -> list[Path]:
-    """Return the directories of all parts, in the order of ranks. `places` has these directories, or one directory for
-    which `holds_parts` is true. Raises InputError if the directories are not all parts of one run."""
+    """Return the directories of all parts, in the order of ranks. `places` has the directories of all parts, or one
+    directory for which `holds_parts` is true. Raises InputError if the directories are not all parts of one run."""
     found: dict[int, Path] = {}
     first: PartEntry | None = None
     given = places
@@ -194,15 +197,15 @@ class AllParts:
         self.refresh()
 
     def refresh(self) -> int:
-        """Read the manifests again, and return the generation that all parts have. Raises InputError if there is no
-        such generation."""
+        """Read the manifests again, and return the generation that all parts have. Raises InputError if the parts have
+        no common generation."""
         for state in self.states:
             state.refresh()
         return to_one_generation(self.states)
 
     @property
     def whole(self) -> Manifest:
-        """The manifest that these parts would have as one run of one process."""
+        """The manifest that the run would have as a run of one process."""
         return as_whole(self.states[0].manifest)
 
     def reader(self) -> AllParts:
@@ -210,8 +213,8 @@ class AllParts:
         return AllParts([state.reader() for state in self.states])
 
     def read(self, name: str, chosen: Selection) -> NDArray[Any]:
-        """Return selected cells of the array `name`, with all axes. Raises CorruptionError and StorageError, and
-        InputError if the array has no values."""
+        """Return the values of selected cells of the array `name`. The result has three axes, even if an axis has only
+        one selected cell. Raises CorruptionError and StorageError, and InputError if the array has no values."""
         result: NDArray[Any] = np.empty(chosen.shape, dtype=self.whole.dtype)
         for state in self.states:
             planes, places = chosen.places(state.manifest.planes, state.manifest.rows)
@@ -221,8 +224,8 @@ class AllParts:
 
 
 def to_one_generation(states: Sequence[State]) -> int:
-    """Give each part the manifest of the newest generation that all parts have, and return this generation. Raises
-    InputError if there is no such generation."""
+    """Give each part the manifest of the newest generation that all parts have. Return the number of the newest common
+    generation. Raises InputError if the parts have no common generation."""
     generations = [state.manifest.generation for state in states]
     for state in states:
         if state.manifest.generation > min(generations):
@@ -317,9 +320,10 @@ class PartsSnapshots(SnapshotView):
 
 
 class _Request(NamedTuple):
-    """The cells that a rank reads. If `times` is None, the rank reads cells of the array `name`. Otherwise, `name` is a
-    name of snapshots, such as "side/u", and `times` contains the numbers of the snapshots. Cells of snapshots are
-    counted from the first cell of the box. The cells of coarse snapshots are groups of cells of the grid."""
+    """The cells that a rank reads. If `times` is None, the request is for cells of the array `name`. If `times` is
+    given, `name` is a name of snapshots, such as "side/u", and `times` contains the numbers of the snapshots. Cells of
+    snapshots are counted from the first cell of the box. The cells of coarse snapshots are groups of cells of the
+    grid."""
 
     name: str
     chosen: Selection
@@ -327,8 +331,8 @@ class _Request(NamedTuple):
 
     @classmethod
     def of_snapshots(cls, name: str, view: SnapshotView, index: Any) -> tuple[_Request, tuple[int, ...]]:
-        """Return the cells that `view[index]` selects, and the axes that the index removes. Raises IndexError outside
-        the array."""
+        """Return a request for the cells that `view[index]` selects, and the axes that the index removes. Raises
+        IndexError outside the array."""
         first, rest = split_index(index, 4)
         times = view.places(first)
         chosen, axes = Selection.of(rest, view.entry.shape)
@@ -343,19 +347,19 @@ class _Request(NamedTuple):
 
     @property
     def plain(self) -> list[Any]:
-        """The request as plain data, which can be sent."""
+        """The request as a list of plain values, which can be sent to another rank."""
         ends = [[one.start, one.stop, one.step] for one in self.chosen]
         return [self.name, None if self.times is None else [self.times.start, self.times.stop, self.times.step], *ends]
 
     def empty(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return an uninitialised array for the cells. If the cells are cells of snapshots, the first axis has the
-        planes of all these snapshots, one snapshot after the other."""
+        """Return an uninitialised array for the values of the requested cells. For a request of snapshots, the first
+        axis of the array has the planes of all requested snapshots, one snapshot after the other."""
         planes, rows, cells = self.chosen.shape
         return np.empty((planes * (1 if self.times is None else len(self.times)), rows, cells), dtype)
 
     def shaped(self, result: NDArray[Any], axes: tuple[int, ...]) -> Any:
-        """Return the cells as the result of `array[index]`, with the axes of this result. `axes` contains the axes that
-        the index removes."""
+        """Return the values in the form of `array[index]`, without the axes that the index removes. `axes` contains the
+        axes that the index removes."""
         if self.times is not None:
             result = result.reshape(len(self.times), *self.chosen.shape)
         return np.squeeze(result, axes)[()]
@@ -363,9 +367,9 @@ class _Request(NamedTuple):
     def places(
         self, manifest: Manifest, planes: tuple[int, int], rows: tuple[int, int]
     ) -> tuple[Sequence[int], range]:
-        """Return the positions of the cells with planes[0] <= z < planes[1] and rows[0] <= y < rows[1]. The first value
-        has the positions of their planes in the result of `empty`. The second value has the positions of their rows in
-        `chosen.y`."""
+        """Return the positions of the requested cells with planes[0] <= z < planes[1] and rows[0] <= y < rows[1]. The
+        first returned value has the positions of the cells' planes in the result of `empty`. The second returned value
+        has the positions of the cells' rows in `chosen.y`."""
         if self.times is None:
             return self.chosen.places(planes, rows)
         entry, _ = self._entry(manifest)
@@ -397,8 +401,8 @@ class _Request(NamedTuple):
 
 
 class GroupView(WholeView):
-    """The committed values of an array of the whole grid. All ranks of `group` read these values together. `state` is
-    the state of the part of this rank."""
+    """The committed values of an array of the whole grid. All ranks of `group` read the values together. `state` is the
+    state of the part of this rank."""
 
     def __init__(self, group: RankGroup, state: State, name: str) -> None:
         super().__init__(state.manifest, name)
@@ -423,7 +427,7 @@ class GroupView(WholeView):
 
 
 class GroupSnapshots(SnapshotView):
-    """The snapshots of one field in the whole box. All ranks of `group` read these snapshots together. `state` is the
+    """The snapshots of one field in the whole box. All ranks of `group` read the snapshots together. `state` is the
     state of the part of this rank."""
 
     def __init__(self, group: RankGroup, state: State, entry: SnapshotsEntry, field: str) -> None:
@@ -445,8 +449,8 @@ def _read_together(
     group: RankGroup, state: State, name: str, dtype: np.dtype[Any],
     select: Callable[[], tuple[_Request, tuple[int, ...]]],
 ) -> Any:  # fmt: skip
-    """Return the cells that `select` selects on this rank. All ranks must call this function together. If `select`
-    raises an error on one rank, the other ranks raise InputError."""
+    """Return the values of the cells that `select` selects on this rank. All ranks must call this function together. If
+    `select` raises an error on one rank, the other ranks raise InputError."""
     wrong: Exception | None = None
     try:
         request, axes = select()
@@ -491,7 +495,8 @@ def _generations(group: RankGroup, state: State, request: _Request) -> list[int]
 
 
 def _receive(group: RankGroup, state: State, result: NDArray[Any], wanted: Sequence[_Request]) -> None:
-    """Fill `result` with the cells of this rank's request. `wanted` has the requests of all ranks."""
+    """Write the values of the cells that this rank has requested to `result`. `wanted` has the requests of all
+    ranks."""
     manifest, request = state.manifest, wanted[group.rank]
     part = manifest.part
     assert part is not None
@@ -500,7 +505,8 @@ def _receive(group: RankGroup, state: State, result: NDArray[Any], wanted: Seque
         for rank, one in enumerate(wanted)
         if rank != group.rank and one.places(manifest, manifest.planes, manifest.rows)[1]
     }
-    # Each rank begins with the next higher rank. Otherwise, all ranks would ask the same rank at the same time.
+    # Each rank first requests rows from the rank with the next higher number. If all ranks began with rank 0, they
+    # would request rows from the same rank at the same time.
     others = [(group.rank + ahead) % group.size for ahead in range(1, group.size)]
     every = [replace(part, rank=rank) for rank in range(group.size)]
     found = [request.places(manifest, one.own_planes or manifest.planes, one.rows) for one in every]

@@ -1,10 +1,12 @@
-"""Sockets between two ranks: their addresses, the proof that both ends know the same token, and frames of JSON.
+"""Sockets between two ranks. This module defines the addresses of sockets, the proof that both ends know the same
+token, and the frames of messages in JSON.
 
     Listener ◄── connect()        on one node by a Unix socket, otherwise by TCP
     frame:   | length, 4 bytes, big endian | JSON |
 
-A listener is open to all processes of the network. Therefore each end proves that it knows the token, a random number
-that only the ranks of one group know. The token itself is not sent over these sockets:
+Each process in the network can connect to a listener. Therefore each end of a connection proves that it knows the
+token. The token is a random number that only the ranks of one group know. The token itself is not sent over these
+sockets:
 
     listener                 connecting rank
     16 random bytes a  ──►
@@ -32,7 +34,7 @@ PROOF_SECONDS = 5.0
 """The time in seconds in which one end of a new connection must prove that it knows the token."""
 
 SEND_SECONDS = 20
-"""A connection over TCP fails if the other machine does not acknowledge sent bytes within this time, in seconds."""
+"""A connection over TCP fails if the other machine does not acknowledge sent bytes within SEND_SECONDS."""
 
 NETWORK = "OUTCROP_NETWORK"
 """The environment variable that names the network interface of the ranks, such as ib0."""
@@ -43,8 +45,8 @@ _SIOCGIFADDR = 0x8915
 
 
 def place_of_process() -> str:
-    """Return a text that is equal for processes of one machine and one network namespace. Such processes can use the
-    same abstract Unix sockets."""
+    """Return a text that is equal for processes of one machine and one network namespace. Processes with the same text
+    can use the same abstract Unix sockets."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     try:
         return f"{socket.gethostname()} {boot.read_text().strip()} {os.stat('/proc/self/ns/net').st_ino}"
@@ -53,8 +55,8 @@ def place_of_process() -> str:
 
 
 def network_addresses() -> list[str]:
-    """Return the IPv4 addresses of this machine. The address of the fastest interface comes first, and the loopback
-    address comes last."""
+    """Return the IPv4 addresses of this machine. The address of the fastest network interface comes first, and the
+    loopback address comes last."""
     wanted, found = os.environ.get(NETWORK, ""), []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
@@ -68,7 +70,7 @@ def network_addresses() -> list[str]:
 
 
 def _megabits(interface: str) -> int:
-    """Return the speed of an interface, or 0 if the system does not report the speed."""
+    """Return the speed of a network interface, or 0 if Linux does not report the speed."""
     try:
         return int(Path(f"/sys/class/net/{interface}/speed").read_text())
     except (OSError, ValueError):
@@ -91,8 +93,8 @@ class Listener:
         }  # fmt: skip
 
     def accept(self, deadline: float) -> tuple[socket.socket, int]:
-        """Accept a connection, and return it with the number of the rank at its other end. If the other end does not
-        prove that it knows the token, the connection is closed. Raises TimeoutError at the time `deadline` of
+        """Accept a connection. Return the connection, and the number of the rank at its other end. If the other end
+        does not prove that it knows the token, the connection is closed. Raises TimeoutError at the time `deadline` of
         `time.monotonic`."""
         for one in (self._near, self._far):
             one.setblocking(False)
@@ -164,7 +166,8 @@ def _proof(token: str, purpose: bytes, content: bytes) -> bytes:
 
 
 def prepare_socket(connection: socket.socket) -> None:
-    """Make a socket blocking, and let it fail within half a minute if the network fails."""
+    """Make a socket blocking. Also set options of the socket so that the socket fails within half a minute if the
+    network fails."""
     connection.settimeout(None)
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -175,14 +178,14 @@ def prepare_socket(connection: socket.socket) -> None:
 
 
 def limit_sending(connection: socket.socket, seconds: int) -> None:
-    """Let the transmission of a message fail with BlockingIOError if the other end receives nothing for this time. The
-    failure can take twice this time: if the system has sent some bytes, it first reports their number, and fails at the
-    next try."""
+    """Set a time limit: sending a message fails with BlockingIOError if the other end receives nothing for `seconds`.
+    The failure can take up to 2 * `seconds`. If Linux has sent some bytes, it first reports their number, and sending
+    fails at the next try."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", seconds, 0))
 
 
 def read_exactly(connection: socket.socket, count: int) -> bytes:
-    """Return the next `count` bytes. Raises EOFError if the other end has closed the connection."""
+    """Return the next `count` bytes. Raises EOFError if the other end of the connection has closed it."""
     parts = bytearray()
     while len(parts) < count:
         part = connection.recv(count - len(parts))

@@ -7,11 +7,11 @@
 
 `records.py` has the groups of traces, norms and sources.
 
-An array is read in parts, when it is needed. Each read opens the files that it needs, so several threads can read at
-the same time. Other processes can also read, because the objects can be pickled.
+The values of an array are read in parts, when a program needs them. Each read opens its own files, so several threads
+can read at the same time. Other processes can also read the results, because the objects of this module can be pickled.
 
-The arrays of the group "" belong to one generation. If the run continues, later reads raise InputError. Snapshots and
-traces do not change when a run continues.
+The arrays of the group with the name "" belong to one generation. If the run continues, later reads of arrays in the
+group "" raise InputError. Snapshots and traces do not change when a run continues.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ SNAPSHOTS = "snapshots"
 
 
 class OpenedRun:
-    """The run at `path`, opened for reading. `identity` and `generation` are those of the run when it was opened."""
+    """A run that was opened for reading. `path` is the path of the run. `identity` and `generation` are the identity
+    and the generation that the run had when it was opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,7 +64,7 @@ class OpenedRun:
 
     @property
     def setup(self) -> Setup:
-        """The setup of the run. Raises InputError if another run is now at the path."""
+        """The setup of the run. Raises InputError if the path now holds another run."""
         if self._setup is None:
             found = open_run(self.path, {}, reads_only=True)
             assert found.state is not None
@@ -104,7 +105,8 @@ class OpenedRun:
 @dataclass(frozen=True)
 class ReadField:
     """A function that reads selected cells of one array: an array of the state, or an array that is only read. If
-    `samples` is true, only the rows of these cells are read if possible, and checksums are not tested."""
+    `samples` is true, the function reads only the rows with selected cells, if possible, and does not test
+    checksums."""
 
     run: OpenedRun
     name: str
@@ -119,8 +121,8 @@ class ReadField:
 
 @dataclass(frozen=True)
 class ReadSnapshots:
-    """A function that reads selected cells of snapshots. `name` is the name of the snapshots, such as "side/u". Only
-    the first `count` snapshots can be read."""
+    """A function that reads selected cells of snapshots. `name` is the name of the snapshots, such as "side/u". The
+    function can read only the first `count` snapshots."""
 
     run: OpenedRun
     name: str
@@ -139,7 +141,7 @@ class ReadSnapshots:
 class Variable:
     """An array with named axes. `read` returns the values that an index selects. `blocks` does not divide the last
     `unit_axes` axes. `check` raises CorruptionError if stored values that `read` does not test are damaged. If `read`
-    reads more than the selected values, `sample` reads fewer, without a test of checksums."""
+    must read more than the selected values, `sample` reads fewer values, but does not test checksums."""
 
     name: str
     axes: tuple[str, ...]
@@ -156,13 +158,13 @@ class Variable:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def blocks(self, max_bytes: int = BLOCK_BYTES) -> Iterator[tuple[Index, NDArray[Any]]]:
-        """Yield all values in parts, in C order, each with its index. A part has at most `max_bytes` bytes, or is one
-        unit: the values along the last `unit_axes` axes."""
+        """Yield all values part by part, in C order. Yield the index and the values of each part. A part has at most
+        `max_bytes` bytes, or is one unit. A unit has all values along the last `unit_axes` axes."""
         for index in block_indices(self.shape, self.dtype.itemsize, self.unit_axes, max_bytes):
             yield index, self.read_checked(index)
 
     def read_checked(self, index: Index) -> NDArray[Any]:
-        """Return the values that an index selects, after `check`."""
+        """Call `check`, and return the values that an index selects."""
         if self.check is not None:
             self.check(index)
         return self.read(index)
@@ -171,8 +173,9 @@ class Variable:
 def block_indices(
     shape: Shape, itemsize: int, unit_axes: int, max_bytes: int = BLOCK_BYTES
 ) -> Iterator[tuple[slice, ...]]:
-    """Yield indices that divide an array of this shape into parts of at most `max_bytes`, in C order. The last
-    `unit_axes` axes are not divided. Each index has a slice for each axis, so that its part keeps all axes."""
+    """Divide an array of the given shape into parts of at most `max_bytes`. Yield the index of each part, in C order.
+    The last `unit_axes` axes are not divided. Each index has a slice for each axis, so that the indexed part has all
+    axes."""
     if 0 in shape:
         return
     free = len(shape) - unit_axes
@@ -202,7 +205,7 @@ class Coordinate:
 
 @dataclass(frozen=True)
 class ResultGroup:
-    """A group of arrays with the same coordinates. The group of the fields has the path ""."""
+    """A group of arrays with the same coordinates. The group that contains the fields has the path ""."""
 
     path: str
     variables: tuple[Variable, ...]
@@ -214,13 +217,13 @@ class ResultGroup:
         return sum(one.nbytes for one in self.variables)
 
     def beside(self, variable: Variable) -> str:
-        """Return a text with the names of some coordinates of a variable: those that do not have the name of their
-        axis. The attribute "coordinates" has this text (CF conventions)."""
+        """Return the attribute "coordinates" of a variable (CF conventions): a text with the names of all coordinates
+        whose name is different from the name of their axis."""
         return " ".join(one.name for one in self.coordinates if one.name != one.axis and one.axis in variable.axes)
 
     def require_names(self) -> None:
-        """Raise InputError if a variable has the name of an axis or a coordinate. Other formats use these names for
-        coordinates."""
+        """Raise InputError if a variable has the name of an axis or a coordinate. In other formats, names of axes and
+        coordinates are the names of arrays with coordinates."""
         for one in self.variables:
             if one.name in {*self.sizes, *(coordinate.name for coordinate in self.coordinates)}:
                 raise InputError(f"{one.name} has the name of an axis or of a coordinate; leave it out")
@@ -234,8 +237,8 @@ class ResultGroup:
 
 @contextmanager
 def held(run: OpenedRun) -> Iterator[OpenedRun]:
-    """Lock a run, so that no process can change it. Then open the run again, and yield it. Raises InputError if a
-    process is executing the run."""
+    """Lock a run, so that no process can change it. After that, open the run again, and yield the newly opened run.
+    Raises InputError if a process is executing the run."""
     with ExitStack() as stack:
         for state in run.states:
             stack.enter_context(state.locked(shared=True))
@@ -243,8 +246,8 @@ def held(run: OpenedRun) -> Iterator[OpenedRun]:
 
 
 def open_results(run: str | os.PathLike[str] | Simulation) -> OpenedRun:
-    """Open a run for reading: a directory, a device, the directory of all parts, or a simulation with committed values.
-    Raises InputError if there are no values, and StorageError if files are missing."""
+    """Open a run for reading. `run` is a directory, a device, the directory of all parts, or a simulation with
+    committed values. Raises InputError if the run has no values, and StorageError if files of the run are missing."""
     if isinstance(run, Simulation):
         if run.setup.group is not None:
             raise InputError(
@@ -270,7 +273,8 @@ def field_names(run: OpenedRun) -> list[str]:
 
 
 def fields_group(run: OpenedRun, names: Sequence[str]) -> ResultGroup:
-    """Return the group of the fields `names`. Raises InputError for unknown names and fields without values."""
+    """Return the group that contains the fields `names`. Raises InputError for unknown names and fields without
+    values."""
     manifest, variables = run.manifest, []
     axes = manifest.axis_names
     for name in dict.fromkeys(names):
@@ -295,8 +299,8 @@ def fields_group(run: OpenedRun, names: Sequence[str]) -> ResultGroup:
 def snapshot_groups(run: OpenedRun, wanted: Sequence[str]) -> list[ResultGroup]:
     """Return the groups of snapshots that `wanted` names. Each entry of `wanted` is "all", the name of snapshots
     ("side"), a field of named snapshots ("side/u"), or a field of snapshots without a name ("u"). The group of the
-    snapshots without a name is first, because it contains the other groups, and h5netcdf cannot make it after them.
-    Raises InputError for unknown names."""
+    snapshots without a name comes first. The group without a name contains the other groups, so h5netcdf must make it
+    before them. Raises InputError for unknown names."""
     manifest = run.manifest
     entries = sorted((one for one in manifest.taps.snapshots if not one.is_history), key=lambda one: one.name != "")
     there = [entry.prefix + name for entry in entries for name in entry.fields]
@@ -355,10 +359,10 @@ class _CheckSnapshots:
 def steps_and_times(
     manifest: Manifest, axis: str, steps: NDArray[np.int64], time: str = "time", time_units: str | None = None
 ) -> list[Coordinate]:
-    """Return the coordinates of an axis on which each entry belongs to a step. The coordinate with the steps has the
-    name of the axis. If `axis` is "time", it has the name "step". For Devito's equations, `steps` becomes Devito's time
-    index. If the stencil has a parameter dt, there is also a coordinate of the times, with the name `time`. By default,
-    the unit of time is the unit of all snapshots, if they have the same unit."""
+    """Return the coordinates of an axis whose entries belong to steps. The coordinate with the steps has the name of
+    the axis. If `axis` is "time", the coordinate with the steps has the name "step". For Devito's equations, `steps`
+    becomes Devito's time index. If the stencil has a parameter dt, there is also a coordinate of the times, with the
+    name `time`. If all snapshots have the same unit of time, it is the default of the unit."""
     name = "step" if axis == "time" else axis
     first, way = manifest.time_line
     steps = first + way * steps
@@ -371,8 +375,9 @@ def steps_and_times(
 
 
 def run_attributes(manifest: Manifest) -> dict[str, str | float | int]:
-    """Return the attributes of a run: text and numbers, as NetCDF needs them. Each parameter has its own attribute,
-    `parameter_NAME`. `time` is the step, or Devito's time index, multiplied by the parameter dt, if there is one."""
+    """Return the attributes of a run. Each attribute is a text or a number, because NetCDF has no other attributes.
+    Each parameter has its own attribute, `parameter_NAME`. `time` is the step, or Devito's time index, multiplied by
+    the parameter dt, if there is one."""
     found: dict[str, str | float | int] = {
         "source": f"Outcrop {__version__}",
         "stencil": str(manifest.stencil.get("name", "")),

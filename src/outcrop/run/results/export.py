@@ -45,10 +45,11 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True)
 class Exported:
-    """The result of an export. `nbytes` is the number of bytes of the values that were written. Positions in a VTK file
-    are text, so for such a file `nbytes` is the size of the file. If `is_view` is true, the file shows the files of the
-    run, and has copies only of traces, norms and sources. `why_copy` is the reason why an HDF5 file is a copy although
-    no copy was wanted, or "". `images` is the folder with the images of a VTK collection, or ""."""
+    """The result of an export. `nbytes` is the number of bytes of the values that were written. For a VTK file with
+    positions, `nbytes` is the size of the file, because positions are stored as text. If `is_view` is true, the file
+    shows the files of the run, and has copies only of traces, norms and sources. `why_copy` is the reason why an HDF5
+    file is a copy although no copy was wanted, or "". `images` is the folder with the images of a VTK collection, or
+    ""."""
 
     target: str
     format: str
@@ -64,24 +65,25 @@ def export(
     norms: bool = False, sources: bool = False, copy: bool = False, force: bool = False,
     storage_options: Mapping[str, Any] | None = None, progress: Progress = lambda done, whole: None,
 ) -> Exported:  # fmt: skip
-    """Write results of a run to `target`: a file, a folder, or the URL of an object store.
+    """Write results of a run to `target`. `target` is a file, a folder, or the URL of an object store.
 
     `run` is a directory, a device, the directory of all parts of several ranks, or a simulation. `format` is "netcdf",
     "hdf5", "vtk" or "zarr". By default, the ending of `target` determines the format. A URL such as "s3://bucket/run"
-    means "zarr". `fields` are the names of arrays of the committed state, by default all fields. If the list is empty,
-    no fields are written. `snapshots` names snapshots: "all", "u", "side" or "side/u". If `traces` is true, the traces
-    are written with the positions of the receivers. If `norms` is true, the norms are written. If `sources` is true,
-    the sources are written with their positions.
+    means "zarr". `fields` are the names of arrays of the committed state, by default all fields. If the list of fields
+    is empty, no fields are written. `snapshots` names snapshots: "all", "u", "side" or "side/u". If `traces` is true,
+    the traces are written with the positions of the receivers. If `norms` is true, the norms are written. If `sources`
+    is true, the sources are written with their positions.
 
-    An HDF5 file is a view if possible: it shows the files of the run, and has copies only of traces, norms and sources.
-    If `copy` is true, the HDF5 file has copies of all values. A VTK image (.vti) has fields, a VTK collection (.pvd)
-    has snapshots, and VTK points (.vtp) have the positions of receivers and sources. `storage_options` are options of
-    fsspec for the object store. `progress(done, whole)` is called with numbers of bytes.
+    An HDF5 file is a view if possible. A view shows the files of the run, and has copies only of traces, norms and
+    sources. If `copy` is true, the HDF5 file has copies of all values. A VTK image (.vti) has fields, a VTK collection
+    (.pvd) has snapshots, and VTK points (.vtp) have the positions of receivers and sources. `storage_options` are
+    options of fsspec for the object store. `progress(done, whole)` is called with numbers of bytes.
 
-    Values are copied in groups of planes, so the memory does not grow with the grid. Checksums are tested. The file
-    gets its name when the file is complete. An existing file is replaced only if `force` is true. Raises InputError for
-    wrong arguments, for an adjoint run without `fields`, and if a package is missing. Nothing was written then. Raises
-    CorruptionError for damaged values, and StorageError if the target cannot be written."""
+    Values are copied in groups of planes, so the memory does not grow with the grid. Checksums are tested. The file or
+    folder gets its final name only when it is complete. An existing file is replaced only if `force` is true. Raises
+    InputError for wrong arguments, for an adjoint run without `fields`, and if a package is missing. In these cases,
+    nothing was written. Raises CorruptionError for damaged values, and StorageError if the target cannot be
+    written."""
     if isinstance(target, str) and target.startswith("file://"):
         target = url2pathname(target.removeprefix("file://"))
     url = zarr_copy.is_url(target)
@@ -107,7 +109,8 @@ def export(
     if kind == "zarr":
         zarr_copy.require_zarr()
     store = zarr_copy.ObjectStore(str(target), storage_options or {}) if url else None
-    # The fields belong to one generation, so no process may run the run in the meantime. Snapshots do not change.
+    # All fields must belong to one generation, so no process may continue the run during the export. Snapshots do not
+    # change.
     with held(opened) if names else nullcontext(opened) as run_now:
         chosen = {traces_group: traces, norms_group: norms, sources_group: sources}
         groups = _groups(run_now, names, snapshots, [made for made, is_wanted in chosen.items() if is_wanted])
@@ -142,7 +145,8 @@ _WRITERS: dict[str, Callable[[Path, Sequence[ResultGroup], hdf5.Advance], None]]
 
 
 def _write_collection(path: Path, groups: Sequence[ResultGroup], force: bool, advance: hdf5.Advance) -> Path:
-    """Write snapshots as a VTK collection: first the folder of images, then the list. Return the folder."""
+    """Write snapshots as a VTK collection. The function first writes the folder of images, and then writes the list of
+    images. Return the folder."""
     if len(groups) != 1:
         names = ", ".join(group.path for group in groups)
         raise InputError(f"a .pvd file has one box of cells and one list of steps; name snapshots of one of: {names}")
@@ -158,7 +162,8 @@ def _write_collection(path: Path, groups: Sequence[ResultGroup], force: bool, ad
 
 
 def _format_of(target: str, path: Path, given: object, is_url: bool) -> str:
-    """Return the format of a target. Raises InputError if neither `given` nor the ending names a known format."""
+    """Return the format of a target. Raises InputError if neither `given` nor the ending of `target` names a known
+    format."""
     if not isinstance(given, str) or (given and given not in FORMATS):
         raise InputError(f"format {shown(given)} is unknown; there are {', '.join(FORMATS)}")
     if is_url:
@@ -194,7 +199,7 @@ def _vtk_fields(
     path: Path, names: list[str], fields: Sequence[str] | None, snapshots: Sequence[str], traces: bool, norms: bool,
     sources: bool,
 ) -> list[str]:  # fmt: skip
-    """Return the fields of a VTK file. Raises InputError for results that such a file cannot hold."""
+    """Return the fields of a VTK file. Raises InputError for results that a VTK file cannot hold."""
     if path.suffix.lower() == POINTS:
         if fields or snapshots or norms or not (traces or sources):
             raise InputError(f"{path}: a .vtp file holds only positions; choose traces for receivers, or sources")

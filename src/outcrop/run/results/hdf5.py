@@ -1,19 +1,19 @@
 """Write the results of a run to NetCDF and HDF5 files, and make HDF5 files that show a run without a copy.
 
-A copy has contiguous datasets, so values are written in the order of the planes, and the package keeps no chunks in
-memory.
+A file that is a copy has contiguous datasets. So values are written in the order of the planes, and the package for
+HDF5 keeps no chunks in memory.
 
-A view has no values of its own. Each plane of the run is a record with padding, checksum and seal (run/disk/layout.py).
-For each shard of an array, the view has a dataset of raw bytes. These bytes stay in the shard (external storage of
-HDF5). A virtual dataset selects the cells from these datasets:
+A file that is a view does not contain the values of fields. Each plane of the run is a record with padding, checksum
+and seal (run/disk/layout.py). For each shard of an array, the view has a dataset of raw bytes. The raw bytes stay in
+the shard (external storage of HDF5). A virtual dataset selects the cells from the datasets of raw bytes:
 
     /u (nz, ny, nx)            virtual: rows at distances of the pitch, in each record
     /.records/u/0 (nz, rec)    external: run.oc/u/c/0/0/0, from byte 0 on
 
 The view refers to the shards by paths through the link run.oc/u. Therefore the view always shows the copy of the last
-commit. Checksums are not tested when a view is read. Snapshots have no padding, but a dataset can name only a limited
-number of external files. Therefore snapshots are also shown by virtual datasets, each of which joins several datasets.
-Traces, norms and sources are copied.
+commit. Checksums are not tested when a view is read. Snapshots have no padding, so a dataset could show them directly.
+But a dataset can name only a limited number of external files. Therefore virtual datasets also show snapshots. Each
+virtual dataset joins several datasets. Traces, norms and sources are copied.
 
 Format: HDF5 File Format Specification 3.0, "External Data Files" and "Virtual Dataset".
 """
@@ -42,7 +42,8 @@ RECORDS = ".records"
 """The HDF5 group with the datasets of raw bytes."""
 
 MAX_EXTERNAL_FILES = 512
-"""The maximum number of external files of a dataset in a view. The list of these files must fit in 64 KiB."""
+"""The maximum number of external files of a dataset in a view. HDF5 requires that the list of external files fits in 64
+KiB."""
 
 CLOSE_BYTES = 1 << 20
 """The bytes that are kept free for the metadata that HDF5 writes when it closes a file."""
@@ -87,8 +88,8 @@ def write_hdf5(path: Path, groups: Sequence[ResultGroup], advance: Advance) -> N
 
 
 def write_view(path: Path, run: OpenedRun, groups: Sequence[ResultGroup], advance: Advance) -> None:
-    """Write an HDF5 file whose datasets show the files of a run. Before this call, `why_no_view` must have returned "".
-    Raises the errors of `write_netcdf`."""
+    """Write an HDF5 file whose datasets show the files of a run. Call this function only if `why_no_view` has returned
+    "". Raises the errors of `write_netcdf`."""
     with _errors_of(path), _package().File(path, "w") as file, _room_to_close(path):
         file.attrs["view_of"] = str(run.path.absolute())
         for group in groups:
@@ -105,7 +106,7 @@ def write_view(path: Path, run: OpenedRun, groups: Sequence[ResultGroup], advanc
 
 
 def why_no_view(run: OpenedRun) -> str:
-    """Return the reason why an HDF5 file cannot show the files of this run, or "" if it can."""
+    """Return the reason why an HDF5 file cannot show the files of this run. Return "" if an HDF5 file can show them."""
     for state in run.states:
         for entry in state.manifest.arrays:
             if entry.name not in state.manifest.filled:
@@ -124,7 +125,7 @@ def view_bytes(groups: Sequence[ResultGroup]) -> int:
 
 
 def is_copied(group: ResultGroup) -> bool:
-    """Return True if a view has copies of the values of this group. Views have copies of traces, norms and sources."""
+    """Return True if a view has copies of the values of `group`. Views have copies of traces, norms and sources."""
     return group.path != "" and group.path.partition("/")[0] != SNAPSHOTS
 
 
@@ -138,7 +139,8 @@ def _package() -> Any:
 
 @contextlib.contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
-    """Turn errors of the packages into StorageError. These packages raise many types of errors."""
+    """If a package for HDF5 raises an error, raise a StorageError in its place. The packages for HDF5 raise many types
+    of errors."""
     try:
         yield
     except (OutcropError, OSError, MemoryError) as error:
@@ -153,8 +155,8 @@ def _errors_of(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _room_to_close(path: Path) -> Iterator[None]:
-    """Keep CLOSE_BYTES of the file system free until the `with` ends, because HDF5 writes metadata when it closes a
-    file. If there is no space for the metadata, HDF5 2.0 ends the process with a segmentation fault."""
+    """Keep CLOSE_BYTES of the file system free until the `with` block ends, because HDF5 writes metadata when it closes
+    a file. If there is no space for the metadata, HDF5 2.0 ends the process with a segmentation fault."""
     reserve = path.with_name(f"{path.name}.reserve")
     try:
         with reserve.open("xb") as file:
@@ -165,8 +167,8 @@ def _room_to_close(path: Path) -> Iterator[None]:
 
 
 def _write_group(file: Any, group: ResultGroup, make: Callable[[Any, Variable], Any]) -> None:
-    """Write a group with its coordinates. `make` makes the dataset of a variable. Each axis has one dimension scale, as
-    in NetCDF. Therefore programs for NetCDF can also read the file."""
+    """Write a group with its coordinates. `make` makes the dataset of a variable. Each axis of the file has one
+    dimension scale, as in NetCDF. Therefore programs for NetCDF can also read the file."""
     group.require_names()
     node = file.require_group(group.path) if group.path else file
     node.attrs.update(group.attributes)

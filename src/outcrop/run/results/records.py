@@ -7,8 +7,8 @@
     sources    source_0, ...                 source_0_step, source_0_point   source_0_time; source_0_z, ...
 
 A run stores the cells around each point and the weights of linear interpolation. `_positions` computes the position of
-a point from its cells and weights. Names and attributes follow the discrete sampling geometries of the CF conventions:
-the points are the stations of time series.
+a point from its cells and weights. Names and attributes follow the "discrete sampling geometries" of the CF
+conventions. Each point is a station with a time series.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NEAR = 1e-9
 
 @dataclass(frozen=True)
 class ReadTrace:
-    """A function that reads selected values of the trace `name`. The function does not test the checksum of the trace.
+    """A function that reads selected values of the trace `name`. This function does not test the checksum of the trace.
     """
 
     run: OpenedRun
@@ -80,7 +80,7 @@ class ReadTrace:
 
 @dataclass(frozen=True)
 class _CheckTrace:
-    """Tests the checksum of a trace before its first rows are read."""
+    """A function that tests the checksum of a trace before its first rows are read."""
 
     read: ReadTrace
 
@@ -91,7 +91,7 @@ class _CheckTrace:
 
 @dataclass(frozen=True)
 class ReadNorms:
-    """A function that reads one column of the norms of a field, up to row `count`. The function tests the checksum of
+    """A function that reads one column of the norms of a field, up to row `count`. This function tests the checksum of
     the norms."""
 
     run: OpenedRun
@@ -117,8 +117,8 @@ class ReadSource:
 
 
 def traces_group(run: OpenedRun) -> ResultGroup:
-    """Return the group of all traces. The coordinate `step` of the first row is 1. For Devito's equations, it is the
-    number of the row in `.data` of Devito's receivers. Raises InputError if the run has no
+    """Return the group of all traces. The coordinate `step` of the first row is 1. For Devito's equations, `step` is
+    the number of the row in `.data` of Devito's receivers. Raises InputError if the run has no
     receivers, and CorruptionError if the file with the points of the receivers is damaged."""
     manifest = run.manifest
     if not manifest.taps.traces:
@@ -162,9 +162,9 @@ def norms_group(run: OpenedRun) -> ResultGroup:
 
 
 def sources_group(run: OpenedRun) -> ResultGroup:
-    """Return the group of all sources. After step t + 1, the field contains row t of a source. Therefore the coordinate
-    of row t is t + 1. For Devito's equations, it is the number of the row in Devito's `.data`. Raises InputError if the
-    run has no sources, and CorruptionError if the file with the points and the values of a source is damaged."""
+    """Return the group of all sources. Step t + 1 adds row t of a source to the field. Therefore the coordinate of row
+    t is t + 1. For Devito's equations, the coordinate is the number of the row in Devito's `.data`. Raises InputError
+    if the run has no sources, and CorruptionError if the file with the points and the values of a source is damaged."""
     manifest, variables, coordinates = run.manifest, [], list[Coordinate]()
     for number, one in enumerate(_definitions(run).injections):
         if not one.steps:
@@ -184,7 +184,7 @@ def sources_group(run: OpenedRun) -> ResultGroup:
 
 
 def group_at(run: OpenedRun, path: str) -> ResultGroup:
-    """Return the complete group with this path. Raises InputError for an unknown path."""
+    """Return the group with the given path and with all its arrays. Raises InputError for an unknown path."""
     path = path.strip("/")
     if not path:
         return fields_group(run, [entry.name for entry in run.manifest.arrays if entry.name in run.manifest.filled])
@@ -208,7 +208,8 @@ def group_paths(run: OpenedRun) -> list[str]:
 
 def _first_row(manifest: Manifest) -> int:
     """Return the step of the first row of a trace or a source. In Devito's arrays, the values of a step are in the row
-    of the time at which the step begins. In other runs, the values of a step belong to the end of the step."""
+    for the time at which the step begins. In runs without Devito, the values of a step belong to the end of the
+    step."""
     return 1 if manifest.first_time is None else 0
 
 
@@ -218,7 +219,7 @@ def _definitions(run: OpenedRun) -> AcquisitionDefinitions:
 
 
 def _require_intact(run: OpenedRun, name: str) -> None:
-    """Raise CorruptionError if a file with points, and perhaps with values of a source, is damaged."""
+    """Raise CorruptionError if a file with points of receivers, or with points and values of a source, is damaged."""
     state = run.states[0]
     if damage := damage_of(state.records, state.manifest, name):
         raise CorruptionError(f"{damage}; restore a copy")
@@ -226,8 +227,8 @@ def _require_intact(run: OpenedRun, name: str) -> None:
 
 def _positions(manifest: Manifest, name: str, what: str, cells: Cells, weights: Weights) -> Sequence[Coordinate]:
     """Return the coordinates of points along each axis. `cells` has the shape (points, corners, 3), and `weights` has
-    the shape (points, corners). Some points of Devito have other weights than linear interpolation. Return nothing for
-    these points, because their positions are not stored."""
+    the shape (points, corners). The weights of some points of Devito are not those of linear interpolation. Return an
+    empty list for points with other weights, because their positions are not stored."""
     ndim, where = len(manifest.shape), manifest.coordinates
     if cells.shape[1] != 2**ndim or (np.abs(weights.sum(axis=1) - 1) > _NEAR).any():
         return []

@@ -1,18 +1,19 @@
-"""Write a file or a folder that gets its name only when it is complete.
+"""This module writes a file or a folder that gets its final name only when it is complete.
 
     .result.nc.partial/        made first, and locked while this process writes
     .result.nc.partial/result.nc   ──► fsync ──► rename to result.nc ──► fsync folder
 
-If the process is killed, the folder .result.nc.partial remains, and the name result.nc is not used. The next export to
-the same name removes this folder. When a process is killed, the system releases its lock. So an export removes only
-folders without a lock, and keeps the folder of a process that still writes.
+If the process is killed, the folder .result.nc.partial remains, and no file with the name result.nc exists. The next
+export to the name result.nc removes the folder .result.nc.partial. When a process is killed, Linux releases the lock of
+the process on its folder. So an export removes only partial folders without a lock, and keeps the folder of a process
+that still writes.
 
 A rename cannot replace a folder. So an older folder is replaced by two renames:
 
     result.zarr ──► .result.zarr.partial/result.zarr.old;  .result.zarr.partial/result.zarr ──► result.zarr
 
-If the second rename is not made, `_put_back` undoes the first one: at the end of the export, or after a kill when the
-next export begins.
+If the second rename is not made, `_put_back` undoes the first rename at the end of the export. After a kill, the next
+export calls `_put_back`.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from outcrop.units import format_bytes
 
 def check_target(target: Path, force: bool, is_folder: bool = False) -> None:
     """Raise InputError if `new_target` cannot make the file or the folder `target`. The function changes nothing. If
-    `force` is true, `target` may be a regular file, or a folder with the mark of an earlier export. Nothing else can be
-    replaced."""
+    `force` is true, `target` may already be a regular file, or a folder with the mark of an earlier export. Nothing
+    else can be replaced."""
     if target.name in ("", ".", ".."):
         raise InputError(f"{target} is not the name of a file")
     require_directory(target.absolute().parent)
@@ -55,10 +56,11 @@ REMOVALS, REMOVAL_SECONDS = 20, 0.1
 tries."""
 
 OLDER = ".old"
-"""The ending of the name of an older folder in the partial folder, until the new folder has its name."""
+"""The ending that the name of an older folder has in the partial folder, until the new folder has its final name."""
 
 MARK = ".outcrop-export"
-"""The file that marks a folder or prefix that an export has made. Only such a folder can be replaced."""
+"""The file that marks a folder or prefix that an export has made. Only a folder or prefix with this file can be
+replaced."""
 
 
 def require_room(folder: Path, needed_bytes: int) -> None:
@@ -77,8 +79,9 @@ def require_room(folder: Path, needed_bytes: int) -> None:
 
 @contextlib.contextmanager
 def new_target(target: Path, force: bool, is_folder: bool = False) -> Iterator[Path]:
-    """Yield the path at which the body of the `with` makes the file or the folder. If the body ends without an error,
-    the result gets the name `target`. Otherwise, the result is removed. Raises InputError and StorageError."""
+    """Yield the temporary path at which the body of the `with` statement makes the file or the folder. If the body ends
+    without an error, the file or folder gets the name `target`. If the body ends with an error, the file or folder is
+    removed. Raises InputError and StorageError."""
     check_target(target, force, is_folder)
     parent = target.absolute().parent
     with (
@@ -96,8 +99,9 @@ def new_target(target: Path, force: bool, is_folder: bool = False) -> Iterator[P
 
 @contextlib.contextmanager
 def _partial_folder(folder: Path) -> Iterator[Path]:
-    """Make a folder and lock it. At the end, remove the folder. A folder that a killed process has left is emptied.
-    An older result that was not replaced gets its name back in both cases."""
+    """Make a folder and lock it. At the end, remove the folder. If a killed process has left a partial folder, remove
+    the contents of the folder first.
+    Before contents are removed, an older result in the folder that was not replaced gets its name back."""
     for _ in range(3):
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
@@ -136,14 +140,15 @@ def _target_name(partial: Path) -> str:
 
 
 def _put_back(partial: Path) -> None:
-    """If the partial folder has an older result that was not replaced, give this result its name back."""
+    """If the folder `partial` has an older result that was not replaced, give the older result its name back."""
     older, target = partial / f"{_target_name(partial)}{OLDER}", partial.with_name(_target_name(partial))
     if os.path.lexists(older) and not os.path.lexists(target):
         os.rename(older, target)
 
 
 def _remove_with_late_files(folder: Path) -> None:
-    """Remove a folder. After an error, threads of zarr may still write files in it for a moment."""
+    """Remove a folder. After an error, threads of zarr can still write files in the folder for a moment, so try several
+    times."""
     for _ in range(REMOVALS):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -159,7 +164,8 @@ def _remove(path: Path) -> None:
 
 
 def _publish(made: Path, target: Path, force: bool, is_folder: bool) -> None:
-    """Give the result its name. Without `force`, a file that another process has made meanwhile is kept."""
+    """Give the result its name. If `force` is false and another process has made a file at `target`, that file is
+    kept."""
     check_target(target, force, is_folder)
     if is_folder:
         older = made.with_name(made.name + OLDER)

@@ -5,14 +5,15 @@
     movie.pvd.images/     0000000.vti, 0000001.vti, ...
     points.vtp            positions of receivers and sources
 
-An image begins with a description in XML. The values follow as raw bytes. Each array begins with its number of bytes,
-which is known before the values are read. So files of any size are written part by part. The step and the time are
-arrays of field data.
+An image begins with a description in XML. The values follow as raw bytes. In the file, the number of bytes of an array
+comes before its values. The number of bytes is known before the values are read. So Outcrop writes files of any size
+part by part. The step and the time of a snapshot are arrays in the section FieldData of the image.
 
-In an image, x is the fastest axis. Outcrop's axes (z, y, x) already have this order. Devito's axes (x, y, z) have the
-reverse order. Such values are transposed in parts, which are planes along x and z. The attribute Direction could
-describe them without a transposition, but some filters of VTK ignore it. For example, vtkContourFilter of VTK 9.7 then
-draws values at wrong positions.
+In an image of VTK, x is the fastest axis: cells along x are contiguous. With Outcrop's axes (z, y, x), cells along x
+are already contiguous. Devito's axes (x, y, z) have the reverse order. Values of Devito's equations are transposed in
+parts. Each part is a plane along x and z. VTK's attribute Direction can describe the reverse order without a
+transposition, but some filters of VTK ignore this attribute. For example, vtkContourFilter of VTK 9.7 ignores Direction
+and draws values at wrong positions.
 
 Format: VTK File Formats (VTK User's Guide, Kitware 2010, pages 487 to 497), appended data with encoding "raw" and
 header_type UInt64.
@@ -50,8 +51,8 @@ def write_image(path: Path, groups: Sequence[ResultGroup], advance: Advance) -> 
 
 
 def write_images(folder: Path, group: ResultGroup, advance: Advance) -> str:
-    """Write each snapshot of a group as an image to a new folder, and return the text of the list of images. Raises
-    OSError."""
+    """Write each snapshot of a group as an image to a new folder. Return the text of the file that lists the images.
+    Raises OSError."""
     folder.mkdir()
     (folder / MARK).write_text("This folder was written by outcrop export.\n")
     times = {one.name: one.values for one in group.coordinates if one.axis == "time"}
@@ -68,9 +69,10 @@ def write_images(folder: Path, group: ResultGroup, advance: Advance) -> str:
 
 
 def write_points(path: Path, groups: Sequence[ResultGroup]) -> None:
-    """Write the positions of receivers and sources as points. For each set of points, there is an array with its name.
-    The array has the number of each point of this set, and -1 for all other points. Raises InputError if there are no
-    positions, and OSError."""
+    """Write the positions of receivers and sources as points. For each receiver or source, the file has an array with
+    the name of the receiver or source. For points of the receiver or source, the array contains their numbers. For all
+    other points, the array contains -1. Raises InputError if the run has no positions, and OSError if the file cannot
+    be written."""
     sets = [(one.name, _places(group, one.name)) for group in groups for one in group.variables]
     sets = [(name, places) for name, places in sets if len(places)]
     if not sets:
@@ -94,7 +96,8 @@ def write_points(path: Path, groups: Sequence[ResultGroup]) -> None:
 
 
 def _columns(axes: Sequence[str]) -> list[int]:
-    """Return the place of each axis among x, y and z. If there are other names, the axes are in this order."""
+    """Return 0, 1 or 2 for each axis: its place among x, y and z. If the axes have other names, the first axis takes
+    the place of x, the second the place of y, and the third the place of z."""
     return [_XYZ.index(axis) for axis in axes] if set(axes) <= set(_XYZ) else list(range(len(axes)))
 
 
@@ -118,8 +121,8 @@ def _text_array(kind: str, name: str, values: NDArray[Any]) -> str:
 def _write(
     file: BinaryIO, group: ResultGroup, outer: tuple[int, ...], numbers: dict[str, Any], advance: Advance
 ) -> None:
-    """Write one image. The arrays can have axes that an image does not have. `outer` is the place of the image on these
-    axes."""
+    """Write one image. Arrays of snapshots have an axis that an image does not have: the time. `outer` is the place of
+    the image on the axes that the image does not have."""
     first = group.variables[0]
     shape = first.shape[len(outer) :]
     axes = first.axes[len(outer) :]
@@ -173,9 +176,10 @@ def _put(file: BinaryIO, begin: int, sizes: Sequence[int], first: Sequence[int],
 def _blocks(
     variable: Variable, outer: tuple[int, ...], fastest: int
 ) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
-    """Yield all values of an image in parts, each with its index. `fastest` is the axis of the array along which values
-    are contiguous in the image. If this is the first of three axes, a part has all values along the first and the last
-    axis. So both the reads and the writes of a part consist of long contiguous pieces."""
+    """Yield all values of an image part by part. Yield the index and the values of each part. `fastest` is the axis of
+    the array along which values are contiguous in the image. If `fastest` is the first of three axes, a part has all
+    values along the first and the last axis. A part with all values along two axes is read and written in long
+    contiguous pieces."""
     before = tuple(slice(one, one + 1) for one in outer)
     shape, itemsize = variable.shape[len(outer) :], variable.dtype.itemsize
     read: Callable[[Index], NDArray[Any]] = variable.read_checked
@@ -196,7 +200,7 @@ def _image_bytes(variable: Variable, shape: Sequence[int]) -> int:
 
 
 def _field_data(numbers: dict[str, Any]) -> Iterator[str]:
-    """Yield the arrays of field data. Programs that use VTK read the time from the array TimeValue."""
+    """Yield the arrays of field data. Programs that use VTK read the time of an image from the array TimeValue."""
     names = {"step": "step", "time": "TimeValue"}
     for key, value in numbers.items():
         kind = "Int64" if key == "step" else "Float64"
@@ -206,9 +210,9 @@ def _field_data(numbers: dict[str, Any]) -> Iterator[str]:
 
 
 def _along(coordinates: Sequence[Coordinate], axis: str) -> tuple[float, float]:
-    """Return the first coordinate along an axis, and the distance between two cells. If there are more than two values,
-    the last value is not used. The reason is that the last group of cells of a coarse snapshot can be smaller, so that
-    its centre is nearer to the previous centre."""
+    """Return two numbers: the first coordinate along an axis, and the distance between two neighbouring cells. If an
+    axis has more than two coordinates, the last coordinate is not used. In a coarse snapshot, the last group of cells
+    can be smaller, so that its centre is nearer to the previous centre."""
     for one in coordinates:
         if one.name == axis:
             values = one.values if len(one.values) < 3 else one.values[:-1]

@@ -1,7 +1,8 @@
 """The backend for xarray: `xr.open_dataset("run.oc", engine="outcrop")`.
 
-The package names this backend in its entry points, so xarray finds it by itself. Values are read when they are needed.
-Each read opens the files that it needs, so the threads and processes of Dask can read at the same time.
+The package Outcrop names this backend in its entry points, so xarray finds the backend by itself. Values of the dataset
+are read when a program needs them. Each read opens its own files, so the threads and processes of Dask can read at the
+same time.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class OutcropBackend(BackendEntrypoint):
     "norms"             the norms of all fields, with the axis step
     "sources"           the values of all sources, with the positions of the sources
 
-    A dataset of fields shows one generation. If the run continues, later reads raise InputError, and the dataset must
-    be opened again. Raises InputError if the path holds no run or the group does not exist."""
+    A dataset of fields shows one generation. If the run continues, later reads of a dataset of fields raise InputError.
+    The user must then open the dataset again. Raises InputError if the path holds no run or the group does not
+    exist."""
 
     supports_groups = True
     description = "Open runs of Outcrop"
@@ -46,20 +48,20 @@ class OutcropBackend(BackendEntrypoint):
     def open_dataset(
         self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None, group: str | None = None
     ) -> xarray.Dataset:
-        """Return the results of a run as a dataset that reads values when they are needed."""
+        """Return the results of a run as a dataset. The dataset reads values only when a program needs them."""
         dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
         return _dataset(group_at(open_results(filename_or_obj), group or ""), dropped)
 
     def open_groups_as_dict(
         self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None
     ) -> dict[str, xarray.Dataset]:
-        """Return a dictionary with all groups, for `xr.open_groups`. The groups have different boxes of cells. So they
-        do not form a tree of xarray, in which each group must fit its parent."""
+        """Return a dictionary with all groups, for `xr.open_groups`. The groups of a run have different boxes of cells.
+        In a tree of xarray, each group must fit its parent. So the groups of a run do not form a tree of xarray."""
         run, dropped = open_results(filename_or_obj), set(drop_variables or ())
         return {f"/{path}": _dataset(group_at(run, path), dropped) for path in ("", *group_paths(run))}
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return True if a path holds a run. xarray calls this if no engine is given."""
+        """Return True if a path holds a run. If the user gives no engine, xarray calls this method to find one."""
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
         with contextlib.suppress(InputError, OSError, ValueError):
@@ -69,7 +71,8 @@ class OutcropBackend(BackendEntrypoint):
 
 
 class _LazyArray(BackendArray):
-    """An array of a run, indexed by whole numbers and slices. xarray itself does all other indexing."""
+    """An array of a run that can be indexed by whole numbers and slices. For all other indices, xarray converts the
+    index first."""
 
     def __init__(self, variable: Variable) -> None:
         self._variable = variable
@@ -98,8 +101,8 @@ def _dataset(group: ResultGroup, dropped: set[str]) -> xarray.Dataset:
 
 
 def _preferred_chunks(variable: Variable) -> dict[str, int]:
-    """Return the sizes of the smallest useful chunks. Each read of a plane reads the whole plane, so chunks should
-    consist of whole planes."""
+    """Return the sizes of the smallest chunks that are useful for Dask. Each read of a plane reads the whole plane, so
+    chunks should consist of whole planes."""
     free = len(variable.axes) - variable.unit_axes
     sizes = (*(1,) * free, *variable.shape[free:])
     return dict(zip(variable.axes, sizes, strict=True))

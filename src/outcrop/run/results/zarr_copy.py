@@ -7,7 +7,7 @@
     PREFIX/zarr.json            written last, with the metadata of all arrays: without it, PREFIX is not a Zarr group
 
 An object store cannot rename objects, so an export that was killed leaves objects, but no complete group. fsspec
-accesses object stores. The package that fsspec needs depends on the store, such as s3fs for s3://.
+accesses object stores. For each kind of store, fsspec needs another package, such as s3fs for s3://.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHARD_BYTES = 16 << 20
 CHUNK_BYTES = 64 << 10
 """The minimum size of an inner chunk, if the array is that large."""
 SHARDS_AT_ONCE = 4
-"""The number of shards that are written at the same time. All of them are in memory."""
+"""The number of shards that are written at the same time. All shards that are being written are in memory."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -45,7 +45,7 @@ class ObjectStore:
     """A prefix in an object store. `options` are the storage options of fsspec."""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        """Raises InputError if the package for this kind of store is missing, or if the URL names no prefix."""
+        """Raises InputError if the package for the store of this URL is missing, or if the URL names no prefix."""
         self.url, self._options = url, dict(options)
         scheme = url.partition("://")[0]
         try:
@@ -61,7 +61,8 @@ class ObjectStore:
             raise InputError(f"{url} names a whole store; name a prefix in it, such as {url.rstrip('/')}/run")
 
     def check(self, force: bool) -> None:
-        """Raise InputError if there are objects that an export must not replace. The function changes nothing."""
+        """Raise InputError if the prefix contains objects that an export must not replace. The function changes
+        nothing."""
         with self._errors():
             found = self._names()
             if not found:
@@ -75,15 +76,16 @@ class ObjectStore:
                 raise InputError(f"{self.url} {what}; give {remedy} to replace it, or another prefix")
 
     def begin(self, force: bool) -> Any:
-        """Remove an older export, write the mark, and return a Zarr store for the prefix. A removal can fail at any
-        object. Therefore the metadata of the top group are removed first, so that readers find no incomplete group. The
-        mark is never removed, so that the next export may remove the rest."""
+        """Remove an older export, write the mark, and return a Zarr store for the prefix. The removal of an older
+        export can fail at any object. Therefore `begin` first removes the metadata of the top group, so that readers
+        find no incomplete group. `begin` never removes the mark, so that after a failure the next export may remove the
+        remaining objects."""
         self.check(force)
         from zarr.storage import FsspecStore
 
         class ArraysOnly(FsspecStore):
-            # With each array, zarr also writes the metadata of the groups above it. The metadata of the top group must
-            # be written last, by `put`.
+            # With each array, zarr also writes the metadata of the groups above it. But the metadata of the top group
+            # must be written last, by `put`.
             async def set(self, key: str, *others: Any, **more: Any) -> None:
                 if key != GROUP:
                     await super().set(key, *others, **more)
@@ -124,7 +126,8 @@ class ObjectStore:
 
 @contextmanager
 def errors_of(place: object) -> Iterator[None]:
-    """Turn errors of zarr and of object stores into StorageError. These packages raise many types of errors."""
+    """If zarr or a package for object stores raises an error, raise a StorageError in its place. Zarr and the packages
+    for object stores raise many types of errors."""
     try:
         yield
     except (OutcropError, MemoryError):
@@ -213,8 +216,8 @@ def _write_array(store: Any, name: str, variable: Variable, attributes: dict[str
 
 
 def chunks_of(variable: Variable) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of inner chunks and of shards. An inner chunk is a plane, or several planes if planes are
-    small. On a grid of two axes, rows take the place of planes."""
+    """Return the shapes of inner chunks and of shards. An inner chunk has one plane. If planes are small, an inner
+    chunk has several planes. On a grid of two axes, chunks consist of rows in the same way."""
     free = len(variable.shape) - variable.unit_axes
     unit = tuple(max(1, size) for size in variable.shape[free:])
     if free == 0:

@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::uint64_t page = AlignedMemory::page_bytes;
 
-// Adds a part of an extent to `regions`. The part begins at offset `file` of the file, and consists of all repetitions
-// of dim `level`. The function adds each repetition separately. In two cases, it adds the whole part as one region: if
-// the gaps between repetitions are shorter than `gap_bytes`, or if there would be too many regions.
+// Adds a part of an extent to `regions`. The part begins at offset `file` of the file, and contains all repetitions of
+// the dim with the index `level`. The function adds each repetition separately. The whole part becomes one region in
+// two cases: if the gaps between repetitions are shorter than `gap_bytes`, or if there would be too many regions.
 void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
            std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});
@@ -27,7 +27,8 @@ void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uin
   for (std::size_t i = level; i < extent.dims.size(); ++i) bytes *= extent.dims[i].count;
   if (level < extent.dims.size()) {
     const Dimension &dim = extent.dims[level];
-    // The gaps of inner dims are even smaller. So they need no test if the gaps of this dim are too small.
+    // The gaps of inner dims are shorter than the gaps of this dim. If the gaps of this dim are too short, the inner
+    // dims need no test.
     if (dim.file_stride_bytes - walk.spans[level + 1] >= gap_bytes && regions.size() + dim.count <= 4 * max_regions) {
       for (std::uint64_t i = 0; i < dim.count; ++i)
         split(extent, level + 1, file + i * dim.file_stride_bytes, gap_bytes, max_regions, regions);
@@ -66,8 +67,9 @@ std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, 
 
 std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
                                             std::uint64_t alignment) {
-  // The density of a part of the file is the number of bytes that ranks access there, divided by the part's length. The
-  // depth is the number of regions that contain the part. Both change only where a region begins or ends.
+  // The density of a part of the file is the number of bytes that ranks access in the part, divided by the length of
+  // the part. The depth is the number of regions that contain the part. The density and the depth change only where a
+  // region begins or ends.
   std::map<std::uint64_t, std::pair<double, int>> changes;
   double total = 0;
   for (const Region &region : regions) {
@@ -90,8 +92,8 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
     std::uint64_t begin = change->first;
     const std::uint64_t end = next->first;
     while (begin < end) {
-      // For each n, the first n domains together have about n / `count` of all bytes. The last domain has all remaining
-      // bytes.
+      // For each n, the first n domains together have about n / `count` of all bytes. The last domain gets the rest of
+      // the bytes.
       const double missing = share * static_cast<double>(domains.size()) - assigned;
       if (domains.size() < count && missing < 1 && !domains.back().empty()) {
         domains.emplace_back();
@@ -127,8 +129,8 @@ Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes) {
         end_round();
         continue;
       }
-      // A range begins at the same offset from a page boundary in the buffer and in the file. So if the buffer is full,
-      // the round ends at a page boundary of the file.
+      // The start of a range has the same offset from a page boundary in the buffer and in the file. If the buffer is
+      // full, the round therefore ends at a page boundary of the file.
       const std::uint64_t length = std::min(rest.bytes(), buffer_bytes - position);
       rounds.ranges.push_back({{rest.begin, rest.begin + length}, position});
       position += length;
@@ -173,26 +175,26 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 // The maximum number of contiguous runs for a rank that performs its own I/O.
 constexpr std::size_t max_own_regions = 1024;
 constexpr std::uint64_t usual_own_run_bytes = 64 << 10;
-// If the gap between two contiguous runs of a rank is shorter than this length, both runs belong to one region. The
-// rank does not write to the gap.
+// If the gap between two contiguous runs of a rank is shorter than `gap_bytes`, both runs belong to one region. A rank
+// does not write to the gaps in its regions.
 constexpr std::uint64_t gap_bytes = 64 << 10;
 constexpr std::size_t max_regions = 262144, min_regions_of_rank = 64;
-// Transfers of 8 MiB that bypass the page cache reach the full rate of a device. With 2 MiB, they reach five sixths of
-// this rate. With four buffers, neither the ranks nor the device wait much.
+// Transfers of 8 MiB that bypass the page cache reach the full rate of a device. Transfers of 2 MiB reach five sixths
+// of this rate. With four buffers for each aggregator, neither the ranks nor the device wait long.
 constexpr std::uint64_t max_buffer_bytes = 8 * mib, min_buffer_bytes = mib;
 constexpr std::uint32_t usual_buffers = 4;
 constexpr std::uint64_t min_domain_bytes = mib;
 constexpr std::uint64_t max_rounds = std::uint64_t{1} << 24;
 constexpr std::uint32_t max_aggregators = 16384;
 
-// The options that must have the same values on all ranks.
+// The options of a plan that must have the same values on all ranks.
 struct SharedOptions {
   std::uint64_t buffer_bytes = 0, own_run_bytes = 0;
   std::uint32_t buffers = 0, aggregators = 0, aggregators_on_node = 0, reading_only = 0;
   bool operator==(const SharedOptions &) const = default;
 };
 
-// The data that each rank sends to all other ranks before the decision.
+// The data that each rank sends to all other ranks before decide() makes the decisions.
 struct Proposal {
   SharedOptions options;
   std::uint64_t bytes = 0;

@@ -2,18 +2,19 @@
 // sends its options and a description of its bytes to all other ranks. Then all ranks compute the same decisions from
 // the same data.
 //
-// The user's file is divided into regions, domains and rounds. Each region belongs to one rank, each domain belongs to
-// one aggregator, and each round belongs to one domain.
+// The user's file is divided into regions, domains and rounds. Each region belongs to one rank. Each domain belongs to
+// one aggregator. Each round belongs to one domain.
 //
-// A region is a part of the file that a rank accesses. A region may contain small gaps, which the rank does not access.
-// The regions of all ranks together are cut into domains. The domains have about equal numbers of bytes. Each domain is
+// A region is a part of the file that a rank accesses. A region may contain small gaps that the rank does not access.
+// The regions of all ranks are divided into domains. All domains have about the same number of bytes. Each domain is
 // cut into rounds. A round fits into one buffer:
 //
 //     ranges of the domain   [──────────────]        [────]      [──────────────────────]
 //     rounds                 [   0   ][  1  .........  1  ][    2 ....  2  ][     3     ]
 //
-// The start of a range has the same offset from a page boundary in the buffer and in the file. So whole pages can be
-// transferred without the page cache. A round ends at a page boundary of the file, so no page belongs to two rounds.
+// The start of a range has the same offset from a page boundary in the buffer and in the file. Whole pages can
+// therefore be transferred without the page cache. A round ends at a page boundary of the file, so no page belongs to
+// two rounds.
 #pragma once
 
 #include <cstddef>
@@ -37,13 +38,13 @@ struct Region {
   std::uint64_t bytes = 0;  ///< the number of bytes that the rank accesses in the range
 };
 
-/// Returns the regions of a pattern, sorted by their offsets. The gap between two regions has at least `gap_bytes`
-/// bytes. If there would be more than `max_regions` regions, this function joins regions at the shortest gaps until at
-/// most `max_regions` regions are left.
+/// Returns the regions of a rank's pattern, sorted by their offsets. The gap between two regions has at least
+/// `gap_bytes` bytes. If a pattern has more than `max_regions` regions, the function joins regions across the shortest
+/// gaps until `max_regions` or fewer regions are left.
 std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t max_regions);
 
-/// Returns at most `count` domains that together cover all regions. A domain is a list of ranges. A range begins and
-/// ends at a multiple of `alignment`, or where a region begins or ends.
+/// Divides the regions into domains. Returns at most `count` domains, which together cover all regions. A domain is a
+/// list of ranges. Each end of a range is a multiple of `alignment`, or is an end of a region.
 std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
                                             std::uint64_t alignment);
 
@@ -70,10 +71,10 @@ struct Rounds {
 /// page size.
 Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes);
 
-/// Returns the number of bytes that a pattern has in a round.
+/// Returns the number of bytes of a pattern in a round.
 std::uint64_t bytes_in(const Pattern &pattern, std::span<const BufferedRange> round);
 
-/// Totals of the contiguous runs of bytes that a step has in a domain.
+/// Totals of the contiguous runs of bytes of a step in one domain.
 struct RunTotals {
   std::uint64_t bytes = 0;
   std::size_t runs = 0;
@@ -82,7 +83,7 @@ struct RunTotals {
 
 // --- which rank aggregates which domain ----------------------------------------------------------------------------
 
-/// The data from which aggregators are elected. All ranks have the same data.
+/// The data that determine the election of aggregators. All ranks have the same data.
 struct ElectionInputs {
   std::size_t domains = 0;
   /// one tally for each domain and rank, sorted by domain and then by rank; each tally has at least 1 byte
@@ -91,53 +92,55 @@ struct ElectionInputs {
   std::uint64_t buffer_bytes = 0;  ///< the size of one buffer, in bytes
   std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator
   bool can_merge = false;  ///< true if a relay may send the bytes of all ranks of its node in one message (node.hpp)
-  /// The aggregator of each domain, if each rank performs its own I/O. Otherwise the list is empty.
+  /// If each rank performs its own I/O, element i is the aggregator of domain i. Otherwise the list is empty.
   std::span<const int> owners;
 };
 
 struct Election {
   std::vector<int> aggregators;  ///< the aggregator of each domain, after domains are merged
   std::uint32_t together = 1;    ///< the number of neighbouring domains that are merged into one domain
-  /// Element i is the tier of the buffers of domain i, as an index of PlanOptions::media. If the list is empty, all
-  /// domains use tier 0.
+  /// Element i is the tier of the buffers of domain i. The tier is an index into PlanOptions::media. If the list is
+  /// empty, all domains use tier 0.
   std::vector<std::uint32_t> tiers = {};
   /// true if a relay sends the bytes of all ranks of its node to an aggregator on another node (node.hpp)
   bool merged = false;
 };
 
-/// A function that elects the aggregators. The function must return the same result on all ranks, or throw an exception
-/// on all ranks.
+/// A function that elects the aggregators. All ranks must get the same result from this function, or must all get an
+/// exception.
 using Elect = std::function<Election(const ElectionInputs &)>;
 
 /// Returns `inputs.owners` if this list is not empty. Otherwise, elects one rank for each domain, in the order of the
-/// domains. The candidates are the ranks that have bytes in the domain. The function elects the candidate that is the
-/// aggregator of the fewest domains so far. If several candidates are equal, it elects the one with the most bytes in
-/// the domain. If these are also equal, it elects the lowest rank.
+/// domains. The candidates are the ranks that have bytes in the domain. Among these candidates, the function elects the
+/// rank that is the aggregator of the fewest domains so far. If several candidates have equally few domains, the
+/// function elects the candidate with the most bytes in the domain. If these candidates also have equally many bytes,
+/// the function elects the lowest rank.
 Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
 
-/// A special value of PlanOptions::own_run_bytes: the library chooses the value. The library chooses 64 KiB if all
-/// ranks are on one node and no number of aggregators is given. On one node, aggregators save little time. In all other
-/// cases, the library chooses 0, so ranks never perform their own I/O. A shared file system is faster if only a few
-/// ranks write.
+/// A special value of PlanOptions::own_run_bytes, with which the library chooses the value. The library chooses 64 KiB
+/// if all ranks are on one node and the caller has not given a number of aggregators. The reason is that aggregators
+/// save little time on one node. In all other cases, the library chooses 0, so ranks never perform their own I/O. The
+/// reason is that a shared file system is faster if only a few ranks write.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
-/// The options of a plan. All ranks must give the same options. Only the elements of `media` may differ between ranks.
-/// If `buffer_bytes`, `buffers` or `aggregators` is 0, the library chooses the value.
+/// The options of a plan. All ranks must give the same values of the options. Only the elements of `media` may differ
+/// between ranks. If `buffer_bytes`, `buffers` or `aggregators` is 0, the library chooses the value.
 struct PlanOptions {
   std::uint64_t buffer_bytes = 0;  ///< the size of one buffer in bytes; it must be a multiple of 4096
   std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator, from 2 to 8
   std::uint32_t aggregators = 0;   ///< the number of domains, unless ranks perform their own I/O
   /// the maximum number of aggregators on each node, if `aggregators` is 0
   std::uint32_t aggregators_on_node = 1;
-  /// A limit for the mean length of contiguous runs, in bytes. If the mean length on every rank is at least this limit,
-  /// each rank performs its own I/O. If the limit is 0, ranks never perform their own I/O.
+  /// The minimum mean length, in bytes, of contiguous runs for which ranks perform their own I/O. If the mean length on
+  /// every rank is at least `own_run_bytes`, each rank performs its own I/O. If `own_run_bytes` is 0, ranks never
+  /// perform their own I/O.
   std::uint64_t own_run_bytes = 0;
   bool reading_only = false;  ///< if true, several ranks may declare the same bytes, and the plan cannot write
   Elect elect = elect_by_bytes;
-  /// The medium of each tier on this rank's node. `elect` chooses one of these tiers for each domain. If the list is
-  /// empty, all buffers are in ordinary memory.
+  /// Element i is the medium of tier i on this rank's node. `elect` chooses one of these tiers for each domain. If
+  /// `media` is empty, all buffers are in ordinary memory.
   std::vector<Medium> media = {};
 };
 
@@ -148,7 +151,7 @@ struct PlanSummary {
   Range hull;
   std::vector<int> aggregators;  ///< the aggregator of each domain
   std::vector<std::uint64_t> domain_bytes;
-  /// Element i is the tier of the buffers of domain i, as an index of PlanOptions::media.
+  /// Element i is the tier of the buffers of domain i. The tier is an index into PlanOptions::media.
   std::vector<std::uint32_t> tiers;
   std::vector<Tally> tallies;
   std::vector<int> nodes;  ///< element i is the lowest rank on the node of rank i
@@ -164,14 +167,14 @@ struct Decision {
   std::vector<std::vector<Range>> domains;
   std::vector<int> owners;  ///< the aggregator of each domain, if each rank performs its own I/O; otherwise empty
   PlanSummary summary;      ///< decide() sets only `bytes`, `hull`, `own`, `buffers` and `buffer_bytes`
-  /// A byte that two ranks declare. decide() searches for such a byte only if each rank performs its own I/O and the
-  /// plan can write. The member has no value if decide() has found no such byte.
+  /// A byte that two ranks have declared. decide() searches for an overlap only if each rank performs its own I/O and
+  /// the plan can write. `overlap` has no value if decide() has found no overlap.
   std::optional<Overlap> overlap;
 };
 
 /// All ranks must call this function. Makes all decisions of a plan. `problem` is the reason why this rank's
-/// declaration is invalid, or "" if it is valid. Throws InputError on all ranks if one rank or several ranks have a
-/// problem or invalid options.
+/// declaration is invalid, or "" if it is valid. Throws InputError on all ranks if at least one rank has a problem or
+/// invalid options.
 Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &options, const std::string &problem);
 
 }  // namespace outcrop::aggregate

@@ -24,9 +24,9 @@ std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const cha
 std::uint64_t product(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, true, what); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, false, what); }
 
-// Reduces the number of dims. Joins the blocks of the last dim into one longer block, if these blocks have no gaps in
-// the file and in memory. Joins two neighbouring dims if one stride in the file and one stride in memory describe all
-// repetitions of both dims.
+// Reduces the number of dims. If the blocks of the last dim have no gaps in the file and in memory, joins the blocks
+// into one longer block. If one stride in the file and one stride in memory describe all repetitions of two
+// neighbouring dims, joins these two dims.
 void join(Extent &extent) {
   while (!extent.dims.empty()) {
     const Dimension &inner = extent.dims.back();
@@ -187,7 +187,7 @@ std::uint64_t Pattern::bytes_in(const Range &range) const {
 std::vector<std::uint64_t> Pattern::serialised(std::span<const Range> ranges) const {
   std::vector<std::uint64_t> words;
   for (const DeclaredExtent &declared : extents_) {
-    // The ranges are sorted, so this loop can test only the ranges that overlap the hull.
+    // The ranges are sorted, so this loop tests only those ranges that overlap the hull.
     auto from = std::ranges::upper_bound(ranges, declared.hull.begin, {}, &Range::end);
     bool found = false;
     for (; from != ranges.end() && from->begin < declared.hull.end && !found; ++from)
@@ -218,8 +218,8 @@ Pattern Pattern::parsed(std::span<const std::uint64_t> words) {
 
 namespace {
 
-// A part of an extent that begins at offset `file` of the file. The part consists of all repetitions of the dims from
-// `level` on.
+// A part of an extent that begins at offset `file` of the file. The part contains all repetitions of the dims with the
+// index `level` or a higher index.
 struct ExtentTail {
   const detail::Walk &walk;
   std::size_t level;
@@ -233,9 +233,9 @@ struct ExtentTail {
 
 std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b);
 
-// Returns a byte that both extents contain. The first dims of the extents must have the same stride. Consider the pairs
-// of a repetition i of `a` and a repetition j of `b`. Pairs with the same difference j - i are alike: either all of
-// them overlap, or none. An overlap is possible only for three values of j - i.
+// Returns a byte that `a` and `b` both contain. The first dims of `a` and `b` must have the same stride. Consider the
+// pairs of repetition i of `a` and repetition j of `b`. Two pairs with the same difference j - i have the same relative
+// position, so either both overlap or neither overlaps. Only three values of j - i can give an overlap.
 std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTail &b) {
   const auto stride = static_cast<__int128>(a.dim().file_stride_bytes);
   const auto count_a = static_cast<__int128>(a.dim().count), count_b = static_cast<__int128>(b.dim().count);
@@ -251,7 +251,7 @@ std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTai
   return std::nullopt;
 }
 
-// Returns a byte that both extents contain. Tests only the repetitions of `a` that overlap the hull of `b`.
+// Returns a byte that `a` and `b` both contain. Tests only the repetitions of `a` that overlap the hull of `b`.
 std::optional<std::uint64_t> common_with_each(const ExtentTail &a, const ExtentTail &b) {
   const Dimension &dim = a.dim();
   const std::uint64_t inside = a.file + a.walk.spans[a.level + 1];  // the end of the first repetition

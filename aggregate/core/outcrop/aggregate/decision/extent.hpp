@@ -1,5 +1,5 @@
-// Extents and patterns describe which bytes of a file a rank writes or reads, and where these bytes are in the rank's
-// memory.
+// Extents and patterns describe the bytes of a file that a rank writes or reads, and the places of these bytes in the
+// rank's memory.
 //
 // An extent describes repeated blocks with a few numbers. Each dim of an extent has a number of repetitions and a
 // stride. The stride is the distance between the starts of two neighbouring repetitions:
@@ -9,9 +9,9 @@
 //               └───────── file stride ────────────┘          dims[0]: 2 repetitions of dims[1]
 //
 // A contiguous extent has no dims, and a strided extent has one dim. A subarray has a dim for each axis that it does
-// not cover completely. The first dim has the largest file stride. Each of its repetitions contains all other dims. A
-// repetition begins only after the end of the previous repetition. So simple arithmetic finds the blocks in a given
-// range of the file, sorted by offset.
+// not cover completely. The first dim has the largest file stride. Each repetition of the first dim contains all other
+// dims. A repetition of a dim begins only after the end of the previous repetition. Therefore simple arithmetic finds
+// the blocks in a given range of the file, sorted by offset.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,8 @@ struct Range {
 
 inline Range common(const Range &a, const Range &b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
-/// Appends a range to sorted ranges. If the range begins at the end of the last range, extends the last range instead.
+/// Appends a range to sorted ranges. If the new range begins at the end of the last range, extends the last range
+/// instead.
 inline void append(std::vector<Range> &ranges, const Range &range) {
   if (!ranges.empty() && ranges.back().end == range.begin)
     ranges.back().end = range.end;
@@ -43,8 +44,8 @@ inline void append(std::vector<Range> &ranges, const Range &range) {
     ranges.push_back(range);
 }
 
-/// Merges neighbouring items, from index `first` on. Calls join(before, next) for each pair of neighbours. join()
-/// returns true if it has merged `next` into `before`. Then this function removes `next`.
+/// Merges neighbouring items, from index `first` on. Calls join(before, next) for each pair of neighbouring items.
+/// join() returns true if it has merged `next` into `before`. If join() returns true, this function removes `next`.
 template <typename Item, typename Join>
 void join_neighbours(std::vector<Item> &items, std::size_t first, Join &&join) {
   if (first >= items.size()) return;
@@ -71,7 +72,7 @@ struct Extent {
   std::uint64_t blocks() const { return block_bytes == 0 ? 0 : bytes() / block_bytes; }
   /// Returns the smallest range of the file that contains the extent.
   Range hull() const;
-  /// Returns the minimum size, in bytes, of the memory that this extent needs.
+  /// Returns the minimum size, in bytes, of the memory for this extent.
   std::uint64_t memory_bytes() const;
   /// Returns the number of bytes of the extent in a range of the file.
   std::uint64_t bytes_in(const Range &range) const;
@@ -79,13 +80,13 @@ struct Extent {
   bool operator==(const Extent &) const = default;
 };
 
-// The functions below make extents. These functions throw InputError if an offset exceeds 2^62, if a subarray is not
-// inside its array, or if repetitions overlap.
+// The functions below make extents. All of these functions throw InputError in three cases: if an offset exceeds 2^62,
+// if a subarray is not inside its array, or if repetitions overlap.
 
 Extent contiguous(std::uint64_t file_offset, std::uint64_t bytes, std::uint64_t memory_offset = 0);
 
-/// Makes an extent of `count` blocks with one stride in the file and another stride in memory. If the memory stride is
-/// 0, the blocks are contiguous in memory.
+/// Makes an extent of `count` blocks. The blocks have one stride in the file and another stride in memory. If the
+/// memory stride is 0, the blocks are contiguous in memory.
 Extent strided(std::uint64_t file_offset, std::uint64_t count, std::uint64_t block_bytes,
                std::uint64_t file_stride_bytes, std::uint64_t memory_stride_bytes = 0);
 
@@ -94,8 +95,8 @@ Extent strided(std::uint64_t file_offset, std::uint64_t count, std::uint64_t blo
 Extent subarray(std::span<const std::uint64_t> sizes, std::span<const std::uint64_t> subsizes,
                 std::span<const std::uint64_t> starts, std::uint64_t item_bytes, std::uint64_t file_offset = 0);
 
-/// Makes an extent from dims in any order. Checks the dims, sorts them, removes dims with one repetition, and joins
-/// adjacent blocks.
+/// Makes an extent from dims in any order. The function checks the dims, sorts the dims, removes dims with one
+/// repetition, and joins adjacent blocks.
 Extent nested(Extent extent);
 
 // --- visiting ------------------------------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ inline Walk walk_of(const Extent &extent, const Range &clip) {
   return walk;
 }
 
-// Returns {first, last}. Only the repetitions first <= i < last of dim `level` can have bytes in `walk.clip`.
+// Returns {first, last}. Only the repetitions with first <= i < last of the dim `level` can have bytes in `walk.clip`.
 inline std::array<std::uint64_t, 2> touched(const Walk &walk, std::size_t level, std::uint64_t file) {
   const Dimension &dim = walk.dims[level];
   const std::uint64_t inside = walk.spans[level + 1];
@@ -169,7 +170,7 @@ void walk_level(const Walk &walk, std::size_t level, std::uint64_t file, std::ui
 
 }  // namespace detail
 
-/// Calls visit(Batch) for all blocks and parts of blocks in the range, in the order of the file.
+/// Calls visit(Batch) for all blocks in the range, and for the parts of blocks in the range, in the order of the file.
 template <typename Visit>
 void visit_batches(const Extent &extent, const Range &range, Visit &&visit) {
   if (extent.block_bytes == 0 || range.empty()) return;
@@ -178,21 +179,21 @@ void visit_batches(const Extent &extent, const Range &range, Visit &&visit) {
 
 // --- patterns ------------------------------------------------------------------------------------------------------
 
-/// The extents of each variable of a rank. Every step writes or reads these extents. A rank without data has no
+/// The extents of each variable of a rank. Every step writes or reads these extents. A rank without data declares no
 /// variables.
 struct Declaration {
   std::vector<std::vector<Extent>> variables;
 };
 
-/// An extent and its variable. The memory of this variable holds the bytes of the extent.
+/// An extent and its variable. The bytes of the extent are in the memory of this variable.
 struct DeclaredExtent {
   Extent extent;
   std::uint32_t variable = 0;
   Range hull;
 };
 
-/// The extents of all variables of a rank, sorted by their offsets in the file. The order makes it fast to find the
-/// extents in a range. Messages have the bytes of the extents in the same order (messages.cpp).
+/// The extents of all variables of a rank, sorted by their offsets in the file. Because of this order, a search for the
+/// extents in a range is fast. The bytes in messages are in the order of the extents (messages.cpp).
 class Pattern {
  public:
   Pattern() = default;
@@ -207,7 +208,7 @@ class Pattern {
   std::uint64_t blocks() const { return blocks_; }
   std::uint64_t bytes_in(const Range &range) const;
 
-  /// Calls visit(extent) for each extent whose hull overlaps the range.
+  /// Calls visit(extent) for each extent whose hull overlaps `range`.
   template <typename Visit>
   void visit_extents(const Range &range, Visit &&visit) const {
     for (std::size_t i = first_in(range); i < extents_.size() && extents_[i].hull.begin < range.end; ++i)
@@ -215,7 +216,7 @@ class Pattern {
   }
 
   /// Returns a message for another rank. The message describes the extents that have bytes in at least one of the
-  /// ranges. The message does not contain the places of the extents in memory.
+  /// ranges. The message does not tell where the extents are in memory.
   std::vector<std::uint64_t> serialised(std::span<const Range> ranges) const;
   static Pattern parsed(std::span<const std::uint64_t> words);
 
@@ -230,8 +231,8 @@ class Pattern {
 };
 
 // --- overlaps ------------------------------------------------------------------------------------------------------
-// Two ranks must not write the same byte. No plan is made if extents of its ranks overlap. So a step does not search
-// for overlaps.
+// Two ranks must not write the same byte. If extents of the ranks overlap, no plan is made. Therefore a step does not
+// need to search for overlaps.
 
 struct Sender {
   int rank = 0;
@@ -243,10 +244,10 @@ struct Overlap {
   int first_rank = 0, second_rank = 0;  ///< first_rank <= second_rank; equal if two extents of one rank overlap
 };
 
-/// Returns the offset of a byte that both extents contain, or nothing if the extents do not overlap.
+/// Returns the offset of a byte that both extents contain, or no value if the extents do not overlap.
 std::optional<std::uint64_t> common_byte(const Extent &a, const Extent &b);
 
-/// Returns one overlap of two extents of the senders, or nothing if no extents overlap.
+/// Returns one overlap of two extents of the senders, or no value if no extents overlap.
 std::optional<Overlap> find_overlap(std::span<const Sender> senders);
 
 }  // namespace outcrop::aggregate

@@ -68,7 +68,7 @@ int failed(int code, const char *text) noexcept {
   return code;
 }
 
-/// Calls call(). If call() throws an exception, returns the error code of the exception.
+/// Calls call(). If call() throws an exception, guarded() returns the error code of this exception.
 template <typename Call>
 int guarded(Call call) noexcept {
   try {
@@ -143,8 +143,8 @@ FileOptions options_of(outcrop_agg_plan &plan, int flags, bool writable) {
   return options;
 }
 
-/// Returns one span for each variable. The span has the address that the caller has passed, and the declared size. If
-/// an address is missing, the span has size 0, and the operation reports this error to all ranks.
+/// Returns one span for each variable. Each span has the address that the caller has passed, and the declared size. If
+/// the caller has not passed an address, the span has size 0. The operation then reports this error to all ranks.
 template <typename Byte, typename Address>
 std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *const *memory) {
   std::vector<std::span<Byte>> spans;
@@ -155,8 +155,8 @@ std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *con
   return spans;
 }
 
-/// All ranks must call this function. If the user asks for one-sided communication (RMA), tests RMA and uses it if the
-/// test succeeds. Returns a text that says which transport is used.
+/// All ranks must call this function. If the user asks for one-sided communication (RMA), tests RMA. If the test
+/// succeeds, later messages use RMA. Returns a text that names the transport in use.
 std::string choose_transport(outcrop_transport &transport, const Setting<std::string> &setting) {
   if (setting.value != "rma") return "messages";
   char why[400] = "";

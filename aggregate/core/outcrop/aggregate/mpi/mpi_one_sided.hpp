@@ -1,10 +1,10 @@
-// One-sided messages between ranks (RMA): receivers fetch messages from windows of the senders. Fetches do not work
-// with some versions of MPI. So before this library uses fetches, it tests them in four steps:
+// One-sided messages between ranks (RMA). The receivers fetch the messages from windows in the memory of the senders.
+// RMA fetches do not work with some versions of MPI. So before this library uses fetches, it tests them in four steps:
 //
 //     communicators ─► window ─► open ─► probe: each rank fetches from two others, and compares the bytes
 //
 // After each of these steps, every rank tells all other ranks whether the step has succeeded (mpi_transport.cpp). The
-// ranks begin the next step only if the previous step has succeeded on all ranks.
+// ranks begin a step only if the previous step has succeeded on all ranks.
 #pragma once
 
 #include <algorithm>
@@ -28,9 +28,9 @@
 
 namespace outcrop::aggregate {
 
-/// A time limit for collective calls of MPI. With some versions of MPI, a collective call may never return. Then no
-/// other call of MPI works, not even MPI_Finalize. So after the time limit, the process prints one line with advice for
-/// the user, and ends. Then mpirun ends the other processes.
+/// A time limit for collective calls of MPI. With some versions of MPI, a collective call may never return. After such
+/// a hang, no other call of MPI works, not even MPI_Finalize. If the time limit passes, the process therefore prints
+/// one line with advice for the user, and ends. Then mpirun ends the other processes.
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> limit, std::string line)
@@ -62,11 +62,12 @@ class Deadline {
 };
 
 /// An MPI window. Each rank has memory that is divided into slots. All other ranks can read this memory, even while its
-/// owner does not call MPI. Ranks fetch data (MPI_Rget) and never put data. For a fetch, MPI has a test that tells a
-/// rank, without waiting, whether the bytes have arrived. For a put, MPI has no such test.
+/// owner does not call MPI. Ranks fetch data (MPI_Rget). They never put data into the memory of another rank. MPI has a
+/// test that tells a rank whether the bytes of a fetch have arrived. The test does not wait. MPI has no such test for a
+/// put.
 class MpiWindow {
  public:
-  /// All ranks must call the constructor, which may hang (see Deadline). Throws std::runtime_error.
+  /// All ranks must call the constructor. The constructor may hang (see Deadline). Throws std::runtime_error.
   MpiWindow(MPI_Comm communicator, std::size_t slots, std::size_t slot_bytes) : slots_(slots), slot_bytes_(slot_bytes) {
     const auto bytes = static_cast<MPI_Aint>(slots * slot_bytes);
     check(MPI_Win_allocate(bytes, 1, MPI_INFO_NULL, communicator, &memory_, &window_), "making a window");
@@ -81,9 +82,9 @@ class MpiWindow {
   MpiWindow(const MpiWindow &) = delete;
   MpiWindow &operator=(const MpiWindow &) = delete;
 
-  /// Begins access to the windows of all ranks. All ranks must have made their windows. The windows must have MPI's
-  /// unified memory model. In MPI's separate memory model, other ranks see new data in a window only after the owner
-  /// has locked the window.
+  /// Begins access to the windows of all ranks. Before this call, all ranks must have made their windows. The windows
+  /// must have MPI's unified memory model. In MPI's separate memory model, other ranks see new data in a window only
+  /// after the owner has locked the window.
   void open() {
     int *model = nullptr, found = 0;
     check(MPI_Win_get_attr(window_, MPI_WIN_MODEL, &model, &found), "asking for the memory model of a window");
@@ -91,7 +92,7 @@ class MpiWindow {
     check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "beginning access to a window");
     open_ = true;
   }
-  /// After this call, the destructor does not free the window, so it does not wait for ranks that have failed.
+  /// After release(), the destructor does not free the window, so it does not wait for ranks that have failed.
   /// MPI_Finalize frees the window.
   void release() { window_ = MPI_WIN_NULL; }
 
@@ -99,9 +100,9 @@ class MpiWindow {
   std::size_t slot_bytes() const { return slot_bytes_; }
   std::span<std::byte> slot(std::size_t number) const { return {memory_ + number * slot_bytes_, slot_bytes_}; }
 
-  /// Makes the slots of this rank visible to other ranks, with all bytes that this rank has written.
+  /// Makes this rank's slots, and all bytes that this rank has written to the slots, visible to other ranks.
   void publish() const { check(MPI_Win_sync(window_), "publishing a slot"); }
-  /// Begins to fetch `target.size()` bytes from slot `slot` of rank `from`.
+  /// Begins to fetch `target.size()` bytes from the slot with the number `slot` of rank `from`.
   MPI_Request fetch(std::span<std::byte> target, int from, std::size_t slot) const {
     MPI_Request request = MPI_REQUEST_NULL;
     const int bytes = static_cast<int>(target.size());
@@ -126,15 +127,15 @@ class MpiWindow {
 ///     MPI_Rget from the slot
 ///     fetched ───────── tag: first_slot + slot ───►  the slot is free
 ///
-/// A message uses slots only after its receiver has begun to receive. So no message waits forever for slots that
-/// another message uses. A ticket is a number that the receiver gives to a message. The sender uses this number as the
-/// tag of the message's headers. The tickets also keep the order of messages that have the same tag. The pieces of one
-/// message arrive in order. Pieces of different messages may arrive in any order.
+/// A message occupies slots only after its receiver has begun to receive the message. Therefore no message waits
+/// forever for slots that another message occupies. A ticket is a number that the receiver gives to a message. The
+/// sender uses the ticket as the tag of the message's headers. The tickets also keep messages with the same tag in
+/// order. The pieces of one message arrive in order, but pieces of different messages may arrive in any order.
 ///
-/// No function of this class waits. Each call of advance() continues all messages of this rank that are under way.
+/// No function of this class waits. Each call of advance() continues all messages that this rank sends or receives.
 class MpiGets {
  public:
-  /// The caller owns the communicators and the window, and frees them. Each message must have at least one byte.
+  /// The caller owns and frees the communicators and the window. A message must have at least one byte.
   MpiGets(MPI_Comm tickets_over, MPI_Comm pieces_over, MpiWindow &window)
       : tickets_over_(tickets_over), pieces_over_(pieces_over), window_(window), slots_(window.slots()) {
     for (Ticket ticket = max_tickets; ticket-- > 0;) tickets_.push_back(ticket);
@@ -172,8 +173,8 @@ class MpiGets {
       if (message.busy) advance(message);
   }
 
-  /// Returns true if the message of this request has ended. After the function has returned true, the caller must not
-  /// use the request.
+  /// Returns true if the message of this request has ended. After this function has returned true, the caller must not
+  /// use the request any more.
   bool over(outcrop_request request) {
     const auto index = static_cast<std::size_t>(request & ~(mark | sends));
     if ((request & sends) != 0) {
@@ -192,15 +193,15 @@ class MpiGets {
     return true;
   }
 
-  /// Returns true if no message is under way.
+  /// Returns true if this rank sends and receives no message at present.
   bool idle() const {
     const auto busy = [](const auto &message) { return message.busy; };
     return std::ranges::none_of(sendings_, busy) && std::ranges::none_of(receivings_, busy);
   }
 
-  /// Cancels all messages that are under way. After abandon(), this object must never be destroyed, because MPI may
-  /// still use the object's memory. Returns false if MPI may still write to memory that a caller has passed to
-  /// receive().
+  /// Cancels all messages that this rank sends or receives. After abandon(), this object must never be destroyed,
+  /// because MPI may still use the object's memory. Returns false if MPI may still write to memory that a caller of
+  /// receive() has passed.
   bool abandon() noexcept {
     const auto deadline = deadline_of_abandoned();
     bool all_fetched = true;
@@ -213,7 +214,7 @@ class MpiGets {
     return all_fetched;
   }
 
-  /// This bit is set in requests of this class, and in no other requests of the same transport.
+  /// Only requests of this class have this bit. Other requests of the same transport do not have it.
   static constexpr outcrop_request mark = outcrop_request{1} << 63;
 
  private:
@@ -338,7 +339,7 @@ class MpiGets {
       if (!finished(message.header_coming, message)) return;
       fetch(message);
     }
-    // This function uses the request `fetched` again, so this request of the previous piece must have ended, too.
+    // The request `fetched` of the previous piece must have ended, because this function uses the request again.
     if (!finished(message.piece, message) || !finished(message.fetched, message)) return;
     message.fetching = false;
     message.rest = message.rest.subspan(message.header.bytes);
@@ -350,7 +351,7 @@ class MpiGets {
 
   MPI_Comm tickets_over_, pieces_over_;
   MpiWindow &window_;
-  // MPI holds addresses of the elements, so the elements must not move.
+  // MPI holds the addresses of the elements, so the elements must not move in memory.
   std::deque<Sending> sendings_;
   std::deque<Receiving> receivings_;
   std::vector<std::size_t> sendings_unused_, receivings_unused_;
@@ -363,7 +364,7 @@ class MpiGets {
 /// communication before the transport uses it.
 class MpiOneSided {
  public:
-  // All ranks must call the constructor, make_window(), open_window() and probe(). Each of these four functions throws
+  // All ranks must call the constructor, make_window(), open_window() and probe(). Each of these calls throws
   // std::runtime_error if it fails.
   MpiOneSided(MPI_Comm original, std::size_t slot_bytes)
       : slot_bytes_(slot_bytes),
@@ -376,9 +377,9 @@ class MpiOneSided {
     window_->open();
     gets_.emplace(tickets_over_.value, pieces_over_.value, *window_);
   }
-  /// Sends test messages, and compares the bytes that arrive with the bytes that were sent. Throws std::runtime_error
-  /// if the bytes differ, or if a message does not arrive within the time limit. After such an error, messages may
-  /// still be under way.
+  /// Sends test messages, and checks that the bytes arrive unchanged. Throws std::runtime_error if the bytes differ or
+  /// if a test message does not arrive within the time limit. After such an error, some test messages may not have
+  /// ended.
   void probe(int rank, int size, std::chrono::duration<double> limit) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     const std::size_t bytes = slots * slot_bytes_ + slot_bytes_ / 2;  // this test message is larger than a window
@@ -402,27 +403,27 @@ class MpiOneSided {
     }
   }
 
-  /// Returns true if messages of this size are fetched from windows by their receivers. Returns false if they are
-  /// ordinary messages.
+  /// Returns true if receivers fetch messages of this size from windows, and false if such messages are ordinary MPI
+  /// messages.
   bool takes(std::size_t bytes) const { return bytes > small_bytes_; }
   MpiGets &gets() { return *gets_; }
 
-  /// Returns true if no message is under way.
+  /// Returns true if this rank sends and receives no message at present.
   bool idle() const { return !gets_ || gets_->idle(); }
-  /// After this call, the destructor frees neither the communicators nor the window, so it does not wait for other
+  /// After abandon(), the destructor frees neither the communicators nor the window, so it does not wait for other
   /// ranks. MPI_Finalize frees them.
   void release() {
     if (window_) window_->release();
     tickets_over_.release();
     pieces_over_.release();
   }
-  /// Calls MpiGets::abandon(), and returns its result. After abandon(), this object must never be destroyed.
+  /// Calls MpiGets::abandon(), and returns its result. An abandoned object must never be destroyed.
   bool abandon() noexcept { return !gets_ || gets_->abandon(); }
 
  private:
   static constexpr std::size_t max_small_bytes = 4096, slots = 8;
 
-  // Returns test bytes that are different for each pair of ranks.
+  // Returns test bytes, which are different for each pair of ranks.
   static std::vector<std::byte> content(std::size_t bytes, int from, int to) {
     std::vector<std::byte> made(bytes);
     for (std::size_t i = 0; i < bytes; ++i)

@@ -4,16 +4,16 @@
 //     gather, barrier   ──► the second duplicate, by MpiCollectives
 //     one-sided         ──► two more duplicates and a window, by MpiOneSided, if the user asks for it and the probe succeeds
 //
-// After a failure, this library frees no communicator, because MPI may then wait for a rank that has failed.
+// After a failure, this library frees no communicator. Otherwise MPI could wait for a rank that has failed.
 // MPI_Finalize frees the communicators.
 //
-// This library returns errors of MPI to its caller, so the error handler of the user's communicator has no effect.
-// MPICH behaves differently: if a transfer that is under way fails, MPICH calls the error handler of MPI_COMM_WORLD.
-// Only the user can set this handler. The default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program.
-// mpi4py sets MPI_ERRORS_RETURN.
+// This library returns errors of MPI to its caller. Therefore the error handler of the user's communicator has no
+// effect. MPICH behaves differently. If an unfinished transfer fails, MPICH calls the error handler of MPI_COMM_WORLD.
+// Only the user can set the error handler of MPI_COMM_WORLD. The default handler, MPI_ERRORS_ARE_FATAL, prints a
+// message and ends the program. mpi4py sets MPI_ERRORS_RETURN.
 //
-// The files mpi_* include only the headers mpi_* and transport.h of this project. So the Python package can compile
-// these files for any MPI library.
+// The files mpi_* include no other files of this project than mpi_* headers and transport.h. Therefore the Python
+// package can compile these files for any MPI library.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -99,11 +99,11 @@ class MpiTransport {
   }
   void barrier() { collectives_->barrier(); }
 
-  /// All ranks must call this function, and no message may be under way. If windows work, receivers fetch all later
-  /// long messages from windows, and the result is "". Otherwise returns the reason. The ranks begin each step
-  /// (mpi_one_sided.hpp) only if the previous step has succeeded on all ranks. If a call of MPI never returns, the
-  /// deadline ends the process. The probe has its own, shorter time limit. A probe that exceeds this limit fails, but
-  /// MPI still works for other messages.
+  /// All ranks must call this function at a time when no message is under way. If windows work, the result is "", and
+  /// later receivers fetch all long messages from windows. Otherwise returns the reason. The ranks begin each step of
+  /// the tests (mpi_one_sided.hpp) only if the previous step has succeeded on all ranks. The deadline ends the process
+  /// if a call of MPI never returns. The probe has its own, shorter time limit. If the probe exceeds this limit, only
+  /// the probe fails. MPI still works for other messages.
   std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
     const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
                                            " hangs in one-sided communication; do not set transport = rma");
@@ -125,7 +125,7 @@ class MpiTransport {
     if (problem.empty()) {
       one_sided_ = std::move(tried);
     } else if (tried) {
-      // If the probe did not end in time, its requests are still under way, so their memory must stay allocated.
+      // If the probe exceeded its time limit, its requests have not ended, and their memory must stay allocated.
       const bool left_behind = all_have_windows && !tried->idle();
       if (left_behind) tried->abandon();
       if (!first_problem(all_have_windows && !left_behind ? "" : "a rank cannot free its windows").empty())
@@ -179,8 +179,8 @@ class MpiTransport {
     copy_text(mpi_library_name(), table.name);
   }
 
-  // Finds the processes of the other ranks of this node. If a container has its own numbers of processes, its processes
-  // are not watched, because this process cannot see them.
+  // Finds the numbers of the processes that are the other ranks of this node. This process cannot see the processes of
+  // another container. Such processes are not watched.
   void find_neighbours(MPI_Comm node, std::size_t ranks) {
     struct Member {
       Neighbour neighbour;
@@ -197,8 +197,8 @@ class MpiTransport {
         neighbours_.push_back(each.neighbour);
   }
 
-  // Waits for all ranks, before a window is freed. When MPI frees a window, it also waits for all ranks, but without a
-  // time limit. The barrier of this library has a time limit.
+  // Waits for all ranks before a window is freed. MPI itself also waits for all ranks when it frees a window, but
+  // without a time limit. The barrier of this library ends with an error after a time limit.
   void meet_before_freeing() noexcept {
     try {
       barrier();
@@ -237,8 +237,8 @@ class MpiTransport {
   std::string failure_;
 };
 
-/// While this object exists, calls of MPI with this communicator return their errors. They do not call the user's error
-/// handler.
+/// While this object exists, calls of MPI with this communicator return their errors. During this time, MPI does not
+/// call the user's error handler.
 class ErrorsReturn {
  public:
   explicit ErrorsReturn(MPI_Comm communicator) : communicator_(communicator) {
@@ -257,8 +257,8 @@ class ErrorsReturn {
   MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
 };
 
-/// Throws an error if the communicator cannot be used. All ranks throw the same error, so no rank waits in a collective
-/// call for another rank.
+/// Throws an error if the communicator cannot be used. All ranks throw the same error. Otherwise a rank could wait in a
+/// collective call for another rank.
 void check_usable(MPI_Comm communicator) {
   int begun = 0, over = 0, inter = 0;
   MPI_Initialized(&begun);

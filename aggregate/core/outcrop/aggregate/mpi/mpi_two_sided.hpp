@@ -1,13 +1,14 @@
 // Helpers for calls of MPI: texts of errors, waiting, messages of any size, and collective calls.
 //
-// MPI keeps a core busy while it waits. Another rank or an I/O thread may need this core. So this library never lets
-// MPI wait. The library begins an operation, and then tests the operation repeatedly, with pauses. Example: MPICH with
-// eight ranks on two cores. A barrier takes 0.6 to 0.7 ms with tests and pauses, but 15 to 32 ms if MPI waits. Messages
-// of 64 KiB from each rank to one rank take 0.4 ms with tests and pauses, but 2 to 19 ms if MPI waits.
+// While MPI waits, MPI keeps a core busy. Another rank or an I/O thread may need the same core. Therefore this library
+// never uses the waiting functions of MPI. The library begins an operation, and then tests the operation repeatedly,
+// with pauses. Example: MPICH with eight ranks on two cores. A barrier takes 0.6 to 0.7 ms with tests and pauses, but
+// 15 to 32 ms with MPI's own waiting. Messages of 64 KiB from each rank to one rank take 0.4 ms with tests and pauses,
+// but 2 to 19 ms with MPI's own waiting.
 #pragma once
 
-// These macros leave out the C++ bindings of old versions of MPI. The bindings cause warnings, and this library does
-// not use them.
+// With these macros, MPI's header leaves out the C++ bindings of old versions. The C++ bindings cause warnings, and
+// this library does not use them.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -55,8 +56,8 @@ inline void check(int code, const std::string &doing) {
   if (code != MPI_SUCCESS) throw std::runtime_error(doing + ": " + mpi_text(code));
 }
 
-/// Returns a short name of the MPI library, such as "Open MPI v4.1.4" or "MPICH 4.0.2". MPI's own text can be pages
-/// long.
+/// Returns a short name of the MPI library, such as "Open MPI v4.1.4" or "MPICH 4.0.2". The text from MPI itself can be
+/// several pages long.
 inline std::string mpi_library_name() {
   constexpr std::string_view label = "Version:";
   std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
@@ -87,7 +88,7 @@ class Communicator {
 
 // --- waiting -------------------------------------------------------------------------------------------------------
 
-/// A rank of this node, with the number of its process.
+/// A rank of this node, with the number of its process in the operating system.
 struct Neighbour {
   int rank = 0, process = 0;
 };
@@ -115,7 +116,7 @@ struct WaitPolicy {
 };
 
 /// Pauses between two tests of an operation. The first pauses end immediately. In later pauses, the thread gives its
-/// core to other threads. In the last pauses, the thread sleeps.
+/// core to other threads without sleeping. In the last pauses, the thread sleeps.
 class Backoff {
  public:
   explicit Backoff(const WaitPolicy &policy)
@@ -132,8 +133,8 @@ class Backoff {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 
-  /// Makes one pause. Throws an error if the caller has waited longer than the policy's limit, or if a process of this
-  /// node has ended. The error contains the text that doing() returns.
+  /// Makes one pause. Throws an error if the caller has waited longer than the limit in the policy, or if a process of
+  /// this node has ended. The error contains the text that the function doing() returns.
   template <typename Text>
   void pause(const Text &doing) {
     pause();
@@ -158,8 +159,8 @@ class Backoff {
     return text;
   }
 
-  // Throws an error if the previous check has also found that a process has ended. The last messages of a process can
-  // arrive after its end, so the caller gets some time to receive them.
+  // Throws an error if a process of this node has ended, and the previous check has found the same. The reason is that
+  // the last messages of a process can arrive after its end. The caller gets some time to receive these messages.
   template <typename Text>
   void check_neighbours(const Text &doing) {
     const auto ended = std::ranges::find_if(*neighbours_, has_ended, &Neighbour::process);
@@ -177,13 +178,13 @@ class Backoff {
   Clock::time_point begun_, checked_;
 };
 
-/// Returns the time until which a caller waits for transfers that are under way after a failure.
+/// Returns the deadline for transfers that have not ended after a failure.
 inline std::chrono::steady_clock::time_point deadline_of_abandoned() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(1);
 }
 
-/// Waits until a transfer has ended or the deadline has passed. If `cancel` is true, cancels the transfer first.
-/// Returns false if MPI may still use the transfer's memory.
+/// Waits until a transfer has ended, or until the deadline. If `cancel` is true, the function first cancels the
+/// transfer. Returns false if MPI may still use the memory of the transfer.
 inline bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Request &request, bool cancel) noexcept {
   if (request == MPI_REQUEST_NULL) return true;
   if (cancel) MPI_Cancel(&request);
@@ -203,11 +204,11 @@ inline bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Requ
 ///
 ///     message ──► chunks of at most chunk_bytes, all with the message's tag ──► MPI_Isend, MPI_Irecv
 ///
-/// Both the sender and the receiver know the size of a message, so both cut it into the same chunks. Between two ranks,
-/// MPI keeps the order of messages with the same tag. So chunks need no headers.
+/// The sender and the receiver both know the size of a message, so they cut the message into the same chunks. Between
+/// two ranks, MPI keeps the order of messages with the same tag. So chunks need no headers.
 class MpiMessages {
  public:
-  /// The caller owns the communicator, and frees it.
+  /// The caller owns and frees the communicator.
   MpiMessages(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy)
       : communicator_(communicator), chunk_bytes_(chunk_bytes), policy_(policy) {
     check(MPI_Comm_size(communicator, &size_), "asking for the number of ranks");
@@ -221,7 +222,7 @@ class MpiMessages {
     return begin(false, data, bytes, from, tag);
   }
 
-  /// If the message of a request has ended, sets this request to 0. Returns true if all requests have ended.
+  /// Sets a request to 0 if its message has ended. Returns true if all requests have ended.
   bool advance(std::span<outcrop_request> requests) {
     bool all = true;
     for (outcrop_request &request : requests) {
@@ -239,9 +240,9 @@ class MpiMessages {
     }
   }
 
-  /// After a failure, waits a short time for the transfers that are under way, because MPI may still write into their
-  /// buffers. The time is limited, because a transfer never ends if the other rank has failed. Returns false if MPI may
-  /// still use memory of these messages.
+  /// After a failure, waits a short time for unfinished transfers, because MPI may still write into their buffers. The
+  /// wait is limited, because a transfer never ends if the other rank has failed. Returns false if MPI may still use
+  /// the memory of these messages.
   bool abandon() noexcept {
     bool ended = true;
     const auto deadline = deadline_of_abandoned();
@@ -251,7 +252,7 @@ class MpiMessages {
   }
 
  private:
-  /// The state of one message. A later message uses the same object again, so that it need not allocate `chunks`.
+  /// The state of one message. Later messages use the same object again, so that they need not allocate `chunks`.
   struct Message {
     bool sending = false;
     std::size_t bytes = 0;
@@ -299,8 +300,8 @@ class MpiMessages {
     return slot + 1;
   }
 
-  /// Returns true if the message of this request has ended. Then another message can use the request's element of
-  /// slots_.
+  /// Returns true if the message of this request has ended. After the message has ended, another message can use the
+  /// request's element of `slots_`.
   bool over(outcrop_request request) {
     Message &message = slots_[request - 1];
     for (; message.finished < message.chunks.size(); ++message.finished) {
@@ -329,12 +330,12 @@ class MpiMessages {
 
 // --- collective calls ----------------------------------------------------------------------------------------------
 
-/// Gathers data of all ranks, and makes ranks wait at barriers. This class has its own communicator. So MPI cannot
-/// confuse the messages of this class with other messages. This class gives MPI only its own memory: MPI cannot cancel
-/// a collective call, so it may write into the memory of a call that has failed because of the time limit.
+/// Gathers data of all ranks, and makes ranks wait at barriers. This class has its own communicator. Therefore MPI
+/// cannot confuse the messages of this class with other messages. MPI cannot cancel a collective call, and may use the
+/// memory of a call that has reached its time limit. Therefore this class gives MPI only its own memory.
 class MpiCollectives {
  public:
-  /// The caller owns the communicator, and frees it. While a function of this class waits, it calls `meanwhile`
+  /// The caller owns and frees the communicator. While a function of this class waits, the function calls `meanwhile`
   /// repeatedly. `meanwhile` continues messages for which other ranks may wait.
   MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy,
                  std::function<void()> meanwhile)
@@ -389,13 +390,14 @@ class MpiCollectives {
   bool abandon() noexcept { return rounds_.abandon(); }
 
  private:
-  /// The memory of one call: the bytes of this rank, the bytes of all ranks, and the sizes and places of their parts.
+  /// The memory of one collective call: the bytes of this rank, the bytes of all ranks, and the sizes and places of
+  /// each rank's bytes.
   struct Memory {
     std::vector<std::byte> mine, all;
     std::vector<int> counts, begins;
   };
 
-  // Calls gather(memory), and copies the gathered bytes to `all`. After a failure, the memory is never freed.
+  // Calls gather(memory), and copies the gathered bytes to `all`. If gather(memory) fails, the memory is never freed.
   template <typename Gather>
   static void with_own_memory(const void *mine, std::uint64_t bytes, void *all, std::uint64_t all_bytes,
                               Gather &&gather) {
@@ -422,8 +424,8 @@ class MpiCollectives {
     }
   }
 
-  // Gathers data that are too long for one collective call. In step k, rank r sends to rank r + k, and receives from
-  // rank r - k (modulo the number of ranks).
+  // Gathers lists of bytes that are too long for one collective call. In step k, rank r sends to rank r + k, and
+  // receives from rank r - k (modulo the number of ranks).
   void gather_by_messages(Memory &memory, std::span<const std::uint64_t> sizes) {
     const std::size_t ranks = sizes.size(), own = static_cast<std::size_t>(rank_);
     std::vector<std::uint64_t> begins(ranks, 0);

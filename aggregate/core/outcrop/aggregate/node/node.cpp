@@ -23,10 +23,10 @@ namespace outcrop::aggregate {
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 
-// No notification is lost, because all operations on the two counters are sequentially consistent. There are two cases.
-// Either notify() sees that a thread waits. Or the system sees the new count and does not let the thread sleep. If a
-// waiting process is killed, `waiting_` stays too large. After that, notify() makes unnecessary but harmless system
-// calls.
+// The operations on the two counters are sequentially consistent. Therefore no notification is lost. One of two things
+// happens. Either notify() sees that a thread waits. Or the system sees the new count, and does not let the thread
+// sleep. If a waiting process is killed, `waiting_` stays too large. Then notify() makes unnecessary system calls,
+// which do no harm.
 void EventCount::notify() {
   notifications_.fetch_add(1);
   if (waiting_.load() > 0) syscall(SYS_futex, &notifications_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -62,8 +62,8 @@ int ProcessWatch::ended() const {
 
 // --- relays ---------------------------------------------------------------------------------------------------------
 
-// The maximum size of a relay's table. If the table would be larger, there is no relay, and each rank sends its own
-// messages.
+// The maximum size of a relay's table. If a relay's table would be larger than this, there is no relay, and each rank
+// sends its own messages.
 constexpr std::uint64_t max_table_words = std::uint64_t{1} << 20;
 
 std::size_t Relay::place_of(int rank_of_node) const {
@@ -189,8 +189,9 @@ void Outcome::post_receives() {
   if (parent_ >= 0) requests_.push_back(link_.receive(bytes_of(final_), parent_, tag_down));
 }
 
-// Collects the outcomes of this leader's node and of all leaders below this leader in the tree. Returns false if one of
-// these outcomes is not known yet. Otherwise sends the first failure to this leader's parent, and returns true.
+// Collects the outcomes of this leader's node, and the outcomes of the leaders below this leader in the tree. Returns
+// false if at least one outcome is not known yet. Otherwise sends the first failure to the parent of this leader, and
+// returns true.
 bool Outcome::send_up() {
   const OutcomeSlot &slot = node_.outcome(operation_);
   if (slot.node_ready.load() != operation_ + 1 || !link_.test(std::span(requests_).first(children_.size())))
@@ -239,8 +240,8 @@ Node::Node(const Link &link, std::span<const int> aggregators, const BufferLayou
   leaders_.erase(std::ranges::unique(leaders_).begin(), leaders_.end());
 }
 
-// Makes the shared memory in one or two attempts. The first attempt uses the nodes that the transport reports. If the
-// ranks of a node cannot share memory, a second attempt treats each of these ranks as a separate node.
+// Makes the shared memory in one or two attempts. The first attempt assumes the nodes that the transport reports. If
+// the ranks of a node cannot share memory, the second attempt treats each rank of this node as a separate node.
 void Node::share(const Link &link, std::span<const int> aggregators, const BufferLayout &layout) {
   struct SharingFailure {
     char text[300];
@@ -273,7 +274,7 @@ void Node::find_ranks(int own) {
 }
 
 // All ranks must call this function. The first rank of each node makes the node's segments, and the other ranks map
-// them. If this rank has failed, returns the reason; otherwise returns "".
+// them. Returns the error of this rank, or "" if this rank has no error.
 std::string Node::take_segments(const Link &link) {
   std::string reason;
   std::vector<Segment::Address> mine;
@@ -301,8 +302,9 @@ std::string Node::take_segments(const Link &link) {
   return reason;
 }
 
-// Determines the segments of this node, and the places of round states and buffers. Each domain of this node has one
-// round state. Each tier in use has one segment, which contains the buffers of all domains on this tier.
+// Determines the segments of this node, and the places of round states and buffers. The memory contains one round state
+// for each domain of this node. Each tier in use has one segment. The segment contains the buffers of all domains on
+// the tier.
 void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout) {
   state_of_domain_.assign(aggregators.size(), no_state);
   locations_.clear();
@@ -324,9 +326,10 @@ void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout)
     specs_.front().bytes += relay->table_words() * sizeof(std::uint64_t);
 }
 
-// Adds the tables and slots of relays. A slot holds the bytes that the ranks of a relay have in one round. A round fits
-// into a buffer, so a slot is not larger than a buffer. If these ranks together have fewer bytes in the whole domain
-// than a buffer, a slot has room only for these bytes. A message of a write has one more byte (Messages).
+// Adds the tables and slots of the relays to the layout. A slot holds the bytes of all ranks of a relay in one round. A
+// round fits into a buffer, so a slot is not larger than a buffer. If the ranks of a relay have fewer bytes in the
+// whole domain than a buffer holds, the slot has room only for these bytes. A message of a write has one additional
+// byte (Messages).
 void Node::lay_out_relays(const BufferLayout &layout) {
   table_of_domain_.assign(state_of_domain_.size(), 0);
   relay_segment_ = 0;
@@ -345,7 +348,7 @@ void Node::lay_out_relays(const BufferLayout &layout) {
   }
 }
 
-// Finds the addresses of the parts of the first segment. The segment contains only zeros, which are a valid initial
+// Finds the addresses of all parts of the first segment. The segment contains only zeros, and zeros are a valid initial
 // state of each part.
 void Node::place() {
   end_ = reinterpret_cast<NodeEnd *>(segments_.front()->data());

@@ -1,23 +1,23 @@
-// The ranks of a node share segments of memory. They use this memory to exchange data and to wait for each other. A
-// rank that sends messages for several ranks of its node is called a relay.
+// The ranks of a node share segments of memory. Through this shared memory, the ranks exchange data and wait for each
+// other. A rank that sends messages for several ranks of its node is called a relay.
 //
 //     ordinary memory    [end][events of ranks][outcomes][round states][tables of relays]
 //     each tier in use   [ buffers of a domain ][ buffers of another domain ] ...
 //     ordinary memory    [ slots of a relay ][ slots of another relay ] ...
 //
-// The rounds of a domain are numbered, and the numbers continue from one operation to the next. With k buffers, round s
-// uses buffer s mod k. The aggregator opens the rounds in the order of their numbers. In a write, the aggregator opens
-// a round when the buffer is free. In a read, the aggregator opens a round when the buffer holds the data of the round.
-// A rank that has bytes in the round copies these bytes, and then decrements `pending`. When `pending` reaches 0, the
-// aggregator writes the buffer, or reads the data of a later round into the buffer. Ranks that have no bytes in the
-// round do not access its state.
+// The rounds of a domain are numbered. The numbers continue from one operation to the next. If a domain has k buffers,
+// round s uses buffer s mod k. The aggregator opens the rounds in the order of their numbers. In a write, the
+// aggregator opens a round when the buffer is free. In a read, the aggregator opens a round when the buffer holds the
+// data of the round. Each rank with bytes in the round copies these bytes, and then decrements `pending`. When
+// `pending` reaches 0, the aggregator continues: it writes the buffer, or reads the data of a later round into the
+// buffer. Ranks without bytes in a round do not access the state of the round.
 //
 //     aggregator   pending[s mod k] = parts ; opened = s+1 ; notify the ranks with a part      … pending == 0: it owns the buffer
 //     rank                                   opened > s: copy ; --pending, the last notifies the aggregator
 //
-// If a relay sends the bytes of this node to an aggregator on another node, this node also has `pending` and `opened`
-// for the domain. On this node, the relay opens the rounds of the domain. The ranks use the slots of the relay instead
-// of buffers.
+// If a relay sends the bytes of a node to an aggregator on another node, the relay's node also has `pending` and
+// `opened` for the domain. On the relay's node, the relay opens the rounds of the domain. On this node, the ranks use
+// the slots of the relay instead of buffers.
 #pragma once
 
 #include <array>
@@ -41,20 +41,21 @@ namespace outcrop::aggregate {
 
 // --- waiting --------------------------------------------------------------------------------------------------------
 
-/// An event count: a thread or process sleeps until another thread or process notifies it. A sleeping thread leaves its
-/// core free, because the other thread or process may need the same core.
+/// An event count. A thread or process sleeps until another thread or process sends a notification with notify(). A
+/// sleeping thread leaves its core free. The thread or process that will notify it may need the same core.
 ///
 ///     waiter: seen = count(); test the condition; if it does not hold: wait(seen)
 ///     other:  make the condition true; notify()
 ///
-/// If another thread calls notify() after the test and before wait(), wait() returns immediately. So no notification is
-/// lost. Event counts work in memory that processes share. Memory that contains only zeros is a valid initial state.
+/// If another thread calls notify() between the test and wait(), then wait() returns immediately. Therefore no
+/// notification is lost. Event counts work in memory that processes share. An event count whose memory contains only
+/// zeros is valid.
 class alignas(64) EventCount {
  public:
   std::uint32_t count() const { return notifications_.load(); }
   void notify();
-  /// Returns after the next notification, or after `max_microseconds`. Sometimes returns earlier, without a
-  /// notification.
+  /// Returns after the next notification, or after `max_microseconds` without a notification. May also return earlier,
+  /// without a notification.
   void wait(std::uint32_t seen, std::uint32_t max_microseconds);
 
  private:
@@ -65,10 +66,10 @@ class alignas(64) EventCount {
 class ProcessWatch {
  public:
   ProcessWatch() = default;
-  /// Watches the processes with the numbers `processes`. Ignores the number of the calling process.
+  /// Watches the processes with the numbers in `processes`, except for the calling process.
   explicit ProcessWatch(std::span<const int> processes);
 
-  /// Returns the index in `processes` of a process that has ended, or -1 if all processes are alive.
+  /// Returns the index in `processes` of a process that has ended, or -1 if no process has ended.
   int ended() const;
 
  private:
@@ -80,16 +81,16 @@ class ProcessWatch {
 };
 
 // --- relays ---------------------------------------------------------------------------------------------------------
-// Several ranks of a node may have bytes in a domain whose aggregator is on another node. These ranks collect the bytes
-// in shared memory. One of these ranks, the relay, sends the bytes of all these ranks in one message for each round.
-// Reads work in the opposite direction.
+// Several ranks of a node may have bytes in a domain whose aggregator is on another node. The ranks of one node that
+// have bytes in such a domain collect these bytes in shared memory. One of the ranks, the relay, sends the bytes of all
+// these ranks to the aggregator, in one message for each round. Reads work in the opposite direction.
 //
 //     rank 4 ─┐  each packs its bytes behind those of the ranks before it
 //     rank 5 ─┼─► [ 4 4 | 5 5 5 | 7 ]  a slot of the node ── rank 5, one message ──► the aggregator, on another node
 //     rank 7 ─┘
 //
-// A table in the shared memory contains the number of bytes of each rank in each round. The ranks write the table once,
-// when the plan is made.
+// A table in the shared memory contains the number of bytes of each rank in each round. The ranks write the table only
+// once, when the plan is made.
 
 /// The number of bytes of one rank in one domain.
 struct Tally {
@@ -100,7 +101,8 @@ struct Tally {
 
 struct Relay {
   std::size_t domain = 0;
-  /// The rank that sends and receives for all ranks of this relay. This rank has the most bytes in the domain.
+  /// The rank that sends and receives for all ranks of this relay. The relay is the rank that has the most bytes in the
+  /// domain.
   int rank = 0;
   std::vector<int> ranks;   ///< all ranks of the node that have bytes in the domain, in ascending order
   std::uint64_t bytes = 0;  ///< the number of bytes that these ranks have in the domain
@@ -110,7 +112,7 @@ struct Relay {
   std::uint64_t table_words() const { return std::uint64_t{rounds} * ranks.size(); }
 };
 
-/// The data from which relays are chosen. If `tallies` is empty, each rank sends its own messages.
+/// The data that determine the choice of relays. If `tallies` is empty, each rank sends its own messages.
 struct RelayInputs {
   std::span<const Tally> tallies;         ///< sorted by domain, then by rank
   std::span<const std::uint32_t> rounds;  ///< the number of rounds of each domain
@@ -125,7 +127,7 @@ class Relays {
   Relays(const RelayInputs &inputs, std::span<const int> nodes, std::span<const int> aggregators);
 
   bool any() const { return !relays_.empty(); }
-  /// Returns the relay that the ranks of `node` use for the domain. Returns null if these ranks have no relay.
+  /// Returns the relay that the ranks of `node` use for the domain, or null if these ranks have no relay.
   const Relay *find(std::size_t domain, int node) const;
   /// Returns the relays of a node, sorted by domain.
   std::vector<const Relay *> on_node(int node) const;
@@ -135,16 +137,17 @@ class Relays {
 };
 
 // --- outcomes -------------------------------------------------------------------------------------------------------
-// After an operation, all ranks learn its outcome. The leader of a node is the lowest rank on the node.
+// After an operation, all ranks learn its outcome. The leader of a node is the rank with the lowest number on the node.
 //
 //     each rank                   its parts are done: arrive()      ─┐ a count in the node's shared memory
 //     the last rank of the node   sets node_ready                   ─┘
 //     the leaders                 send the first failure up a tree of leaders and down again, if there are several nodes
 //     each leader                 sets settled, and notifies all ranks of its node
 //
-// The outcomes of a node are in eight slots, and a rank has at most four operations in progress. When the last rank of
-// a node arrives in operation n, all ranks of the node have begun operation n. So every rank has seen the outcome of
-// operation n - 4, and no rank needs the slot of that operation. The last rank clears this slot for operation n + 4.
+// A node has eight slots for outcomes. A rank has at most four operations in progress. When the last rank of a node
+// arrives in operation n, all ranks of the node have begun operation n. Every rank has then seen the outcome of
+// operation n - 4, so no rank needs the slot of operation n - 4 any more. The last rank that arrives clears the slot of
+// operation n - 4 for operation n + 4.
 
 class Node;
 
@@ -163,12 +166,13 @@ struct Failure {
   static Failure of(Kind kind, int rank, const StorageError &error);
   static Failure of_input(int rank, const std::string &text) { return of(input, rank, text); }
 
-  /// Throws the stored error as a StorageError, an InputError or a CorruptionError. Does nothing if no error is stored.
+  /// Throws the stored error, as a StorageError, an InputError or a CorruptionError. Does nothing if no error is
+  /// stored.
   void raise() const;
 };
 
-/// Runs act(). Returns the error that act() throws, if the system or the user can cause this error. Does not catch
-/// other exceptions, because they are bugs.
+/// Runs act(). Returns the error that act() throws if the system or the user has caused the error. Does not catch other
+/// exceptions, because these exceptions are bugs of Outcrop.
 template <typename Act>
 Failure attempt(Failure::Kind kind, int rank, Act &&act) {
   try {
@@ -190,42 +194,43 @@ Failure attempt(Failure::Kind kind, int rank, Act &&act) {
 constexpr std::uint64_t max_under_way = 4;
 constexpr std::uint64_t outcome_slots = 2 * max_under_way;
 
-/// The outcome of one operation, in the shared memory of a node. Memory that contains only zeros is a valid initial
-/// state.
+/// The outcome of one operation, in memory that the ranks of a node share. An outcome whose memory contains only zeros
+/// is valid.
 struct alignas(64) OutcomeSlot {
   std::atomic<std::uint32_t> arrived{0}, written{0}, claimed{0};
   std::atomic<std::uint32_t> is_incomplete{0};  // 1 if a rank with bytes in buffers of this node has no valid data
-  // Each value is the number of an operation plus 1. `node_ready` is set when all ranks of the node have arrived, and
-  // `settled` is set when the outcome is known.
+  // Each of these two values is the number of an operation plus 1. `node_ready` is set when all ranks of the node have
+  // arrived, and `settled` is set when the outcome is known.
   std::atomic<std::uint64_t> node_ready{0}, settled{0};
   Failure failure;
 };
 
-/// The outcome of one operation at one rank. Any thread may call the functions below, except for advance().
+/// One rank's view of the outcome of one operation. Any thread may call the functions of this class, except for
+/// advance().
 class Outcome {
  public:
   Outcome(Node &node, const Link &link, std::uint64_t operation);
 
-  /// Records a failure of this rank. Only the first failure on a node is kept.
+  /// Records a failure of this rank. A node keeps only its first failure.
   void record(const Failure &failure);
-  /// A rank or a message with bytes in buffers of this node has no valid data. The caller must call this function
-  /// before it decrements `pending` of a round. So the aggregators and relays of this node know that the round is not
-  /// valid.
+  /// Records that a rank or a message has no valid data for buffers of this node. The caller must call
+  /// mark_incomplete() before it decrements `pending` of a round. Then the aggregators and relays of this node know
+  /// that the data of the round are not valid.
   void mark_incomplete();
   bool is_incomplete() const;
-  /// Each aggregator of this node calls this function when it has written its part. `writers` is the number of these
+  /// Each aggregator of this node calls wrote() when it has written its part. `writers` is the number of these
   /// aggregators. The last call returns true.
   bool wrote(std::uint32_t writers);
-  /// Each rank calls this function when all of its parts are done.
+  /// Each rank calls arrive() when all its parts are done.
   void arrive();
 
   bool settled() const;
-  /// Returns the outcome of the operation. The result is valid only after settled() has returned true.
+  /// Returns the outcome of the operation. The returned outcome is valid only after settled() has returned true.
   const Failure &failure() const;
 
-  /// Continues the messages of a leader. Returns true when no messages are left. Only the thread that may use the
-  /// transport calls this function. If several operations are under way, the calls for an earlier operation must come
-  /// before the calls for a later operation.
+  /// Continues the messages of a leader. Returns true when the leader has no more messages to send or receive. Only the
+  /// thread that may use the transport calls advance(). If several operations are under way, advance() must be called
+  /// for the earlier operation first.
   bool advance();
   bool sends() const { return phase_ != Phase::over; }
 
@@ -252,20 +257,20 @@ class Outcome {
 
 constexpr std::uint32_t max_buffers = 8;
 
-/// The state of the rounds of one domain, in memory that the ranks of the node share.
+/// The state of all rounds of one domain, in memory that the ranks of the node share.
 struct alignas(64) RoundState {
   std::atomic<std::uint64_t> opened{0};
   EventCount event;  // the aggregator of the domain waits for this event
   std::array<std::atomic<std::uint32_t>, max_buffers> pending{};
 };
 
-/// The reason why the ranks of this node cannot continue. The first rank that finds a reason writes this struct.
+/// The reason why the ranks of this node had to give up. The first rank that gives up writes the reason.
 struct alignas(64) NodeEnd {
   std::atomic<std::uint32_t> claimed{0}, is_written{0};
   char reason[248] = {};
 };
 
-/// The sizes and places of the buffers of all aggregators. The buffers of a domain are in the medium of the domain's
+/// The sizes and places of the buffers of all aggregators. The buffers of a domain are in the medium of this domain's
 /// tier.
 struct BufferLayout {
   std::uint64_t slot_bytes = 0;          ///< the size of one buffer
@@ -279,15 +284,15 @@ struct BufferLayout {
 class Node {
  public:
   /// All ranks must call this constructor. `aggregators` contains the aggregator of each domain. If the ranks of a node
-  /// cannot share memory, each of them becomes a separate node. Throws InputError on all ranks if one rank has too
-  /// little memory for buffers.
+  /// cannot share memory, each of these ranks becomes a separate node. If one rank has too little memory for buffers,
+  /// all ranks throw InputError.
   Node(const Link &link, std::span<const int> aggregators, const BufferLayout &layout);
 
   const std::vector<int> &ranks() const { return ranks_; }  ///< the ranks of this node, ascending
   std::size_t local() const { return local_; }              ///< the index of this rank in ranks()
   bool leads() const { return local_ == 0; }
   std::span<const int> nodes() const { return nodes_; }  ///< element i is the lowest rank on the node of rank i
-  /// Returns the lowest rank of each node, ascending.
+  /// Returns the lowest rank of each node, in ascending order.
   const std::vector<int> &leaders() const { return leaders_; }
   /// Returns the index of a rank in ranks(), or -1 if the rank is on another node.
   int local_of(int rank) const;
@@ -296,53 +301,54 @@ class Node {
   EventCount &event() const { return events_[local_]; }
   OutcomeSlot &outcome(std::uint64_t operation) const { return outcomes_[operation % outcome_slots]; }
   RoundState &round_state(std::size_t domain) const { return round_states_[state_of_domain_[domain]]; }
-  /// Opens a round in which `parts` ranks have bytes. Notifies those of the ranks that are on this node. `locals` has
-  /// the indices of the notified ranks in ranks().
+  /// Opens a round in which `parts` ranks have bytes, and notifies the ranks with bytes on this node. `locals` has the
+  /// indices of the notified ranks in ranks().
   void open_round(std::size_t domain, std::uint64_t number, std::uint32_t parts,
                   std::span<const std::uint32_t> locals) const;
   bool opened(std::size_t domain, std::uint64_t number) const { return round_state(domain).opened.load() > number; }
-  /// Returns the counter of a round: the number of ranks that have not copied their bytes of the round yet.
+  /// Returns the counter of a round: the number of ranks that must still copy their bytes of the round.
   std::atomic<std::uint32_t> &pending(std::size_t domain, std::uint64_t number) const {
     return round_state(domain).pending[number % buffers_];
   }
-  /// Returns the domain's buffer for a round if the aggregator is on this node. Otherwise returns the relay's slot for
-  /// this round.
+  /// If the aggregator is on this node, returns the domain's buffer for the round. Otherwise returns the relay's slot
+  /// for the round.
   std::byte *buffer(std::size_t domain, std::uint64_t round) const;
   std::uint32_t buffers() const { return buffers_; }
   void notify_all() const;
 
   const Relays &relays() const { return relays_; }
-  /// Returns the relay that ranks of this node use for the domain. Returns null if each rank sends its own messages.
+  /// Returns the relay that ranks of this node use for the domain, or null if each rank sends its own messages.
   const Relay *relay(std::size_t domain) const { return relays_.find(domain, ranks_.front()); }
-  /// Returns the entries of a relay's table that belong to one round. Element i is the number of bytes that rank
-  /// `relay.ranks[i]` has in the round. The table is in shared memory, and initially contains zeros.
+  /// Returns the entries for one round in the table of a relay. Element i is the number of bytes that rank
+  /// `relay.ranks[i]` has in the round. The table of a relay is in shared memory. Initially the table contains zeros.
   std::span<std::uint64_t> relay_table(const Relay &relay, std::uint32_t round) const;
-  /// Keeps the shared memory mapped until the process ends. This is necessary if a transfer may still use the memory.
+  /// Keeps the shared memory mapped until the process ends. The caller must call this function if a transfer may still
+  /// use the memory.
   void keep_memory() const;
 
   static constexpr std::uint32_t check_after_microseconds = 500000;
 
-  /// Waits for a notification of the event, but not longer than `max_microseconds`. Throws CommunicationError if a
+  /// Waits for a notification of `event`, but not longer than `max_microseconds`. Throws CommunicationError if a
   /// process of this node has ended, or if a rank of this node has called give_up().
   void wait(EventCount &event, std::uint32_t seen, std::uint32_t max_microseconds = check_after_microseconds) const;
-  /// Throws the same errors as wait(), but does not wait. Does not check more often than every
-  /// `check_after_microseconds` whether processes have ended.
+  /// Throws the same errors as wait(), but returns without waiting. Tests at most once in `check_after_microseconds`
+  /// whether processes have ended.
   void check_processes() const;
-  /// After this call, each call of wait() on this node throws an error. The error contains the reason that the first
-  /// caller on the node has given.
+  /// After a call of give_up(), each call of wait() on this node throws an error. The error contains the reason that
+  /// the first caller of give_up() on this node has given.
   void give_up(const std::string &reason);
 
   const std::vector<std::string> &notes() const { return notes_; }
-  /// Returns one line for each tier. The line says where this node's buffers on the tier are.
+  /// Returns one line for each tier. Each line says where the buffers of this node on the tier are.
   std::vector<std::string> places() const;
 
  private:
-  /// The medium and size of a segment that this node needs.
+  /// The medium and the size of a segment that this node needs.
   struct SegmentSpec {
     Medium medium;
     std::uint64_t bytes = 0;
   };
-  /// The place of a domain's buffers: the index of their segment, and the offset in the segment.
+  /// The place of a domain's buffers: the index of the segment, and the offset in this segment.
   struct BufferLocation {
     std::size_t segment = 0;
     std::uint64_t begin = 0, slot_bytes = 0;
@@ -360,7 +366,7 @@ class Node {
   std::size_t local_ = 0;
   std::uint32_t buffers_ = 0;
   Relays relays_;
-  // Element i is the index in `tables_` at which the table of the relay of domain i begins.
+  // Element i is the index in `tables_` at which the relay's table for domain i begins.
   std::vector<std::uint64_t> table_of_domain_;
   std::size_t relay_segment_ = 0;  // 0 if no relay exists
   std::vector<std::size_t> state_of_domain_;
@@ -374,7 +380,8 @@ class Node {
   std::uint64_t *tables_ = nullptr;
   ProcessWatch processes_;
   mutable std::atomic<std::int64_t> checked_at_{0};  // the time of the last check, in nanoseconds of the steady clock
-  // Each rank also keeps its own reason, because the first rank that gives up may be killed before it writes a reason.
+  // Each rank also keeps its own reason. The first rank that gives up may be killed before it writes its reason to the
+  // shared memory.
   std::atomic<std::uint32_t> claimed_here_{0}, has_reason_here_{0};
   std::string reason_here_;
   std::vector<std::string> notes_;

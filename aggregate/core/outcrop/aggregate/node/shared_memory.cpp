@@ -34,7 +34,7 @@ namespace {
 
 constexpr std::uint64_t huge = AlignedMemory::huge_bytes;
 
-// The segments that this process has made. The key is the file descriptor of the segment.
+// All segments that this process has made. The key of a segment is its file descriptor.
 std::mutex made_mutex;
 std::map<int, std::weak_ptr<Segment>> made;
 
@@ -48,8 +48,9 @@ Descriptor file_in_memory(std::uint64_t bytes) {
   return file;
 }
 
-// Makes a file without a name, and allocates all of its blocks. If the file system is full, the allocation fails with
-// an error. Without the allocation, a later access to a page could end the process with a signal.
+// Makes a file without a name, and allocates all of its blocks. The allocation fails with an error if the file system
+// is full. Without the allocation, a later access to a page could end the process with a signal, because the page has
+// no block.
 Descriptor file_in_folder(std::uint64_t bytes, const std::string &folder) {
   try {
     const outcrop::File file = outcrop::File::unnamed(folder, bytes);
@@ -59,7 +60,7 @@ Descriptor file_in_folder(std::uint64_t bytes, const std::string &folder) {
   }
 }
 
-// Returns "NUMA node 2" or "NUMA nodes 2, 3".
+// Returns a text such as "NUMA node 2" or "NUMA nodes 2, 3".
 std::string name_of_nodes(std::span<const std::uint32_t> nodes) {
   std::string text = nodes.size() == 1 ? "NUMA node " : "NUMA nodes ";
   for (std::size_t i = 0; i < nodes.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(nodes[i]);
@@ -80,7 +81,7 @@ std::string where(const Medium &medium) {
 }
 
 // The mapping begins at a boundary of huge pages. With huge pages, direct transfers are twice as fast, because each
-// request to the device consists of fewer parts.
+// request to the device has fewer parts.
 Segment::Segment(Descriptor file, std::uint64_t bytes) : file_(std::move(file)), bytes_(bytes) {
   void *range = mmap(nullptr, bytes + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) throw InputError("cannot map " + std::to_string(bytes) + " bytes of shared memory");
@@ -108,7 +109,7 @@ std::shared_ptr<Segment> Segment::make(std::uint64_t bytes, std::uint64_t huge_f
   Descriptor file = medium.folder.empty() ? file_in_memory(bytes) : file_in_folder(bytes, medium.folder);
   std::shared_ptr<Segment> segment(new Segment(std::move(file), bytes));
   if (!medium.numa_nodes.empty()) allocate_on_nodes({segment->data_, bytes}, medium.numa_nodes);
-  // The result of madvise() is ignored: older systems refuse this advice, but small pages also work.
+  // Older systems refuse this advice. The code ignores the result of madvise(), because small pages also work.
   const std::uint64_t begin = round_up(huge_from, huge), end = round_down(bytes, huge);
   if (begin < end && medium.folder.empty()) madvise(segment->data_ + begin, end - begin, MADV_COLLAPSE);
   const std::lock_guard lock(made_mutex);
@@ -173,14 +174,14 @@ std::uint64_t free_bytes(std::uint32_t node) {
 void bind(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   std::vector<unsigned long> mask(*std::ranges::max_element(nodes) / mask_bits + 1);
   for (const std::uint32_t node : nodes) mask[node / mask_bits] |= 1UL << node % mask_bits;
-  // The call passes one additional bit, because the system ignores the last bit.
+  // The call passes a length with one additional bit, because the system ignores the last bit.
   if (syscall(SYS_mbind, memory.data(), memory.size(), MPOL_BIND, mask.data(), mask.size() * mask_bits + 1, 0) != 0)
     throw refused(nodes, std::strerror(errno));
 }
 
 void touch(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   if (madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return;
-  // EINVAL means that the system is too old for this advice.
+  // EINVAL means that the kernel of the system is too old for this advice.
   if (errno != EINVAL) throw refused(nodes, std::strerror(errno));
   for (std::size_t at = 0; at < memory.size(); at += page)
     *const_cast<volatile std::byte *>(memory.data() + at) = std::byte{0};

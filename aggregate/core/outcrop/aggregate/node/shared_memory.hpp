@@ -1,16 +1,17 @@
-// The functions of this file allocate memory that the ranks of a node share. Other functions of this file return how
-// many bytes of each kind of memory are free.
+// The functions of this file allocate memory that the ranks of a node share. The file also has functions that return
+// how many bytes of each kind of memory are free.
 //
-// A segment is a file without a name. Each rank of the node maps the file. The file is in ordinary memory, in memory of
-// chosen NUMA nodes, or in a folder of a file system. One process makes the file. The other ranks open the file through
-// the folder /proc/PID/fd of this process. The system frees the segment when no process maps it any more, even if a
-// process was killed. Ranks that are threads of one process use the same mapping.
+// A segment is a file without a name. Each rank of the node maps the file of a segment. The file of a segment is in
+// ordinary memory, in memory of chosen NUMA nodes, or in a folder of a file system. One process makes the file. The
+// other ranks open the file through the folder /proc/PID/fd of the process that made it. When no process maps the
+// segment any more, the system frees the segment, even if a process was killed. If ranks are threads of one process,
+// they use the same mapping.
 //
 // High-bandwidth memory and CXL memory are NUMA nodes. The functions allocate memory of NUMA nodes in four steps:
 //
 //     compare with the free bytes ─► bind, before any page is touched ─► touch ─► check on which nodes the pages are
 //
-// The comparison with the free bytes comes first, because the system kills a process whose memory is bound to a full
+// The functions compare with the free bytes first, because the system kills a process whose memory is bound to a full
 // NUMA node.
 #pragma once
 
@@ -25,7 +26,7 @@
 
 namespace outcrop::aggregate {
 
-/// The memory of a tier on this node.
+/// The kind of memory of a tier on this node.
 struct Medium {
   std::string tier = "dram";  ///< the name of the tier
   /// the NUMA nodes to which the memory is bound; if empty, the system chooses
@@ -33,22 +34,22 @@ struct Medium {
   std::string folder = {};  ///< the folder of the mapped file; if empty, the file is in memory
 };
 
-/// Returns "ordinary memory", "memory of NUMA node 2" or "a file in /local/nvme".
+/// Returns a text such as "ordinary memory", "memory of NUMA node 2" or "a file in /local/nvme".
 std::string where(const Medium &medium);
 
 class Segment {
  public:
-  /// The data that another rank needs to find a segment. These data are valid until the process that made the segment
-  /// releases it.
+  /// The data with which another rank can find a segment. The address is valid until the process that made the segment
+  /// releases the segment.
   struct Address {
     std::int32_t process = 0, descriptor = -1;
     std::uint64_t device = 0, inode = 0, bytes = 0;
   };
 
-  /// Makes a segment that contains zeros. From byte `huge_from` on, the segment uses huge pages if the system supports
-  /// them. Throws InputError if there is too little memory, or if the medium is not available.
+  /// Makes a segment that contains zeros. The part of the segment from byte `huge_from` on uses huge pages if the
+  /// system supports them. Throws InputError if there is too little memory, or if the medium is not available.
   static std::shared_ptr<Segment> make(std::uint64_t bytes, std::uint64_t huge_from, const Medium &medium = {});
-  /// Maps the segment of another rank. If this process cannot reach the segment, returns null and stores the reason in
+  /// Maps the segment of another rank. If this process cannot access the segment, returns null and stores the reason in
   /// `reason`.
   static std::shared_ptr<Segment> attach(const Address &address, std::string &reason);
 
@@ -66,19 +67,20 @@ class Segment {
   Descriptor file_;
   std::uint64_t bytes_ = 0;
   std::byte *data_ = nullptr;
-  // The start of an address range that is larger than the mapping. The mapping begins at an aligned address in this
-  // range.
+  // The start of an address range that is larger than the mapping. The mapping begins at an aligned address inside this
+  // address range.
   std::byte *reserved_ = nullptr;
 };
 
 // --- NUMA nodes ----------------------------------------------------------------------------------------------------
 
-/// Allocates all pages of `memory` on these NUMA nodes. The caller must ensure that no process has accessed the pages
-/// before. The memory may be shared or private. Throws InputError if the nodes have too few free bytes, if the system
+/// Allocates all pages of `memory` on the NUMA nodes `nodes`. No process may have accessed the pages before. `memory`
+/// may be shared or private. Throws InputError in three cases: if the nodes have too few free bytes, if the system
 /// refuses, or if the allocated pages are on other nodes.
 void allocate_on_nodes(std::span<std::byte> memory, std::span<const std::uint32_t> nodes);
 
-/// Tries to allocate one page on these NUMA nodes. Returns the reason if this is impossible, otherwise "".
+/// Tries to allocate one page on the NUMA nodes `nodes`. Returns "" if the allocation works, and otherwise the reason
+/// why not.
 std::string why_not_on_nodes(std::span<const std::uint32_t> nodes);
 
 }  // namespace outcrop::aggregate

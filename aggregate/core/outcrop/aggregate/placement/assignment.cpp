@@ -13,11 +13,11 @@ constexpr double FAR = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t NONE = std::numeric_limits<std::uint32_t>::max();
 
 // Finds the assignment with the minimum cost by the method of Jonker and Volgenant (shortest augmenting paths with
-// potentials). The method adds the rows one by one. For each new row, it finds the cheapest path from this row to a
-// group with room. Each row on this path moves to the next column of the path. Each row, column and group has a
-// potential p. The paths consist of two kinds of arcs. For an arc from a row to a column with cost c, c + p(row) -
-// p(column) is at least 0. For an arc from a column with room to its group, p(column) - p(group) is at least 0. On the
-// arcs of the current assignment, these two expressions are 0.
+// potentials). The method adds one row after the other. For each new row, the method finds the cheapest path from the
+// new row to a group with room. Each row on the cheapest path moves to the next column of the path. Each row, column
+// and group has a potential p. The paths consist of two kinds of arcs. For an arc from a row to a column with cost c,
+// the value c + p(row) - p(column) is at least 0. For an arc from a column with room to the column's group, the value
+// p(column) - p(group) is at least 0. For the arcs of the current assignment, these two values are 0.
 class Search {
  public:
   Search(std::size_t rows, const Columns &columns, std::span<const double> costs)
@@ -69,8 +69,8 @@ class Search {
     scan_row(row, 0);
   }
 
-  // Runs Dijkstra's algorithm, and returns the first group that has room. The next column is found by a linear search,
-  // because each row reaches all columns. The next group is found in a queue.
+  // Runs Dijkstra's algorithm until the algorithm reaches a group that has room. Returns this group. A linear search
+  // finds the next column, because each row reaches all columns. A queue gives the next group.
   std::uint32_t find() {
     while (true) {
       const auto nearest = nearest_column();
@@ -148,8 +148,8 @@ class Search {
       if (distance < end) row_potential_[row] += distance - end;
   }
 
-  // Follows the path from the group back to the new row. From each row on the path, the search has reached a column.
-  // The row moves to this column.
+  // Follows the path from the group back to the new row, and moves each row on the path. The search has reached a
+  // column from each row on the path. The row moves to this column.
   void take_path(std::uint32_t first_row, std::uint32_t group) {
     ++group_rows_[group];
     std::uint32_t column = from_column_[group];

@@ -20,8 +20,8 @@ struct Sent {
   double messages;
 };
 
-// Visits all senders in the order of their nodes. So it computes each row of distances only once, and needs memory for
-// only one row.
+// Visits all senders, sorted by node. With this order, each row of distances is computed only once, and only one row is
+// in memory.
 template <typename Visit>
 void for_each_sender(std::span<const NodeTallies *const> all, std::size_t nodes, const Distances &distances,
                      const Visit &visit) {
@@ -38,8 +38,8 @@ void for_each_sender(std::span<const NodeTallies *const> all, std::size_t nodes,
   }
 }
 
-// Returns the tallies of nodes. A message has at most the size of a buffer. If `merged` is true, the ranks of a node
-// send their bytes in common messages; otherwise each rank sends its own messages.
+// Returns the tallies of nodes. No message is larger than a buffer. If `merged` is true, the ranks of a node send
+// common messages. Otherwise each rank sends its own messages.
 NodeTallies node_tallies(std::span<const Tally> tallies, std::size_t domains,
                          std::span<const std::uint32_t> node_of_rank, std::uint64_t buffer_bytes, bool merged) {
   NodeTallies result;

@@ -5,21 +5,22 @@
 //        max(Lnet, Lmem) d(i,A) + w_i / min(Bnet, Bmem)        Lnet d(A,T) + W / Bnet
 //     ranks of A's own node ──► copied:  Lmem + w_A / Bmem
 //
-// This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is a sum of terms. A term is a latency L
-// times a distance d, or a number of bytes w divided by a bandwidth B. For reads, the same formula uses the bandwidths
-// of the opposite direction. With one network card, one rank per node, one aggregator and one round, our model equals
-// the published model. For other cases, our model has these extensions:
+// The formula is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is a sum of terms. Each term is
+// either a latency L times a distance d, or a number of bytes w divided by a bandwidth B. For reads, the formula uses
+// the bandwidths of the opposite direction. With one network card, one rank per node, one aggregator and one round, our
+// model equals the published model. For other cases, our model has these extensions:
 //
-//   contention  Aggregators work at the same time. They share the network cards and tiers of their node, and the
-//               target. One aggregator uses at most one card. So the share of a card that an aggregator uses is
-//               min(1, cards / aggregators on the node).
-//   node        Ranks of A's node copy their bytes into A's buffer. Each rank adds one latency of the memory. Ranks of
-//               another node may first merge their bytes in shared memory. Then the node sends one message per round.
-//   rounds      A domain passes through buffers in R rounds. With two buffers, one buffer is filled while the other is
-//               emptied. Let F be the total time of filling, and E the total time of emptying. Then the time of the
-//               domain is (F + E) / R + max(F, E) (R - 1) / R.
+//   contention  Aggregators work at the same time. Aggregators on one node share the network cards and tiers of the
+//               node, and all aggregators share the target. One aggregator uses at most one card. Therefore the share
+//               of a card for one aggregator is min(1, cards / aggregators on the node).
+//   node        Ranks of A's node copy their bytes into A's buffer. Each of these ranks adds one latency of the memory.
+//               The ranks of another node may first merge their bytes in shared memory. The node then sends one message
+//               per round.
+//   rounds      A domain passes through buffers in R rounds. With two buffers, one buffer is filled while the other
+//               buffer is emptied. Let F be the total time of filling, and E the total time of emptying. The time of
+//               the domain is (F + E) / R + max(F, E) (R - 1) / R.
 //   target      The target has its own bandwidth. All aggregators together share this bandwidth. If the target is local
-//               to the node, only the node's aggregators share the bandwidth.
+//               to a node, only the aggregators of this node share the bandwidth.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +43,7 @@ struct Gathering {
   double seconds_merge = 0;       ///< the time that the slowest sending node needs to merge its bytes
 };
 
-/// The number of aggregators that work at the same time.
+/// The numbers of aggregators that work at the same time.
 struct Contention {
   std::uint32_t on_node = 1;  ///< the number of aggregators on each node
   std::uint32_t in_all = 1;   ///< the number of aggregators on all nodes together
@@ -69,7 +70,7 @@ struct Cost {
   double total() const { return fill() + empty() - hidden; }
 };
 
-/// The data about a node and the machine from which cost() computes a cost.
+/// The conditions of a node and the machine from which cost() computes a cost.
 struct NodeConditions {
   Network network;
   Target target;
@@ -80,8 +81,8 @@ struct NodeConditions {
 Cost cost(const Gathering &gathering, const Tier &tier, const NodeConditions &conditions,
           const Buffering &buffering = {});
 
-/// Returns the time, in seconds, that `ranks` ranks of a node need to merge `bytes` bytes in shared memory. Returns 0
-/// if `ranks` is 1.
+/// Returns the time, in seconds, in which `ranks` ranks of one node merge `bytes` bytes in shared memory. Returns 0 if
+/// `ranks` is 1.
 double seconds_merge(const SharedMemory &memory, std::uint32_t ranks, std::uint64_t bytes);
 
 struct NodeTally {
@@ -103,20 +104,20 @@ struct NodeTallies {
   }
 };
 
-/// Returns the tallies sorted by domain and rank. Tallies of the same domain and rank are merged, and tallies of 0
-/// bytes are left out.
+/// Returns the tallies sorted by domain and rank. Merges the tallies of the same domain and rank, and leaves out
+/// tallies of 0 bytes.
 std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 
 /// Returns the tallies of one domain. `sorted` must be sorted by domain.
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
-/// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. A value
-/// is the sum, over all messages of the domain, of the distance from the sender to the node.
+/// Returns one table for each element of `all`. Each table has a row for each domain and a column for each node. A
+/// value in the table is the sum of the distances from the senders to the node, over all messages of the domain.
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances);
 
-/// Returns one value for each domain: the sum, over all messages of the domain, of the distance from the sender to the
-/// aggregator. The aggregator of domain d is on node `node_of_domain[d]`.
+/// Returns one value for each domain: the sum of the distances from the senders to the aggregator, over all messages of
+/// the domain. The aggregator of domain d is on node `node_of_domain[d]`.
 std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,
                                           std::span<const std::uint32_t> node_of_domain);
 
@@ -140,8 +141,8 @@ class DomainCosts {
   const NodeTallies &tallies() const { return tallies_; }
   const PlacementOptions &options() const { return options_; }
 
-  /// Returns the bytes that an aggregator on `node` collects. `distance` is the sum, over all messages of the domain,
-  /// of the distance from the sender to the node.
+  /// Returns the bytes of the domain that an aggregator on `node` would collect. `distance` is the sum, over all
+  /// messages of the domain, of the distance from the sender to the node.
   Gathering gathering(std::size_t domain, std::uint32_t node, double distance) const;
 
   Buffering buffering(std::size_t domain) const;
@@ -150,10 +151,9 @@ class DomainCosts {
             const Contention &contention) const;
 
  private:
-  /// The times in which the slowest and the second slowest node merge their bytes of one domain, and the number of the
-  /// slowest node. All nodes merge at the same time, so the slowest node determines the time. But the aggregator's node
-  /// does not merge bytes. So if the slowest node is the aggregator's node, the second slowest node determines the
-  /// time.
+  /// The merge times of the slowest and the second slowest node for one domain, and the number of the slowest node. All
+  /// nodes merge their bytes at the same time, so the slowest node determines the time. The node of the aggregator does
+  /// not merge its bytes. If it is the slowest node, the second slowest node determines the time.
   struct Merging {
     double slowest = 0;
     double second = 0;

@@ -11,7 +11,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// Returns a text such as "1 ms = messages 0.4 ms + ...". The text leaves out terms that are 0.
+// Returns a text such as "1 ms = messages 0.4 ms + ...". The text contains only terms that are not 0.
 std::string sum(const Cost &cost) {
   const std::array<std::pair<const char *, double>, 6> terms = {{{"merging in nodes", cost.merge},
                                                                  {"messages", cost.messages},
@@ -32,7 +32,7 @@ std::string compared(double seconds, double chosen) {
   return format_seconds(seconds) + ", " + format_seconds(more < 0 ? -more : more) + (more < 0 ? " less" : " more");
 }
 
-// The reasons why tiers were not chosen, in the order of the enum Verdict.
+// Element i is the reason for value i of the enum Verdict, which says why a tier was not chosen.
 constexpr std::array<const char *, 6> reasons = {"",
                                                  "",
                                                  ", but other aggregators use all of its room",

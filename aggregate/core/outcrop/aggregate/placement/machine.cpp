@@ -25,8 +25,8 @@ namespace {
 
 constexpr std::array<std::string_view, 4> PERSISTENCES = {"process", "reboot", "job", "permanent"};
 
-// The numbers by which Linux identifies the types of network file systems. On some systems, the headers do not define
-// names for these numbers.
+// The numbers by which Linux identifies the types of network file systems. On some systems, the headers define no names
+// for these numbers.
 constexpr unsigned long NETWORK[] = {
     0x6969,      // NFS
     0x517B,      // SMB
@@ -146,9 +146,9 @@ FileTarget target_of(TextTable &table) {
   return made;
 }
 
-// Returns the text of the table [target] for a folder. The table has the rates of the tier whose directory contains the
-// folder. If several tiers have such a directory, the directory with the longest path counts. If no tier has such a
-// directory, the text is empty.
+// Returns the text of the table [target] for a folder. The table contains the rates of the tier whose directory
+// contains the folder. If the directories of several tiers contain the folder, the longest directory path counts. If no
+// tier's directory contains the folder, the text is empty.
 std::string target_on(const std::vector<NodeTier> &tiers, const std::string &folder) {
   std::error_code ignored;
   const auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(folder, ignored), ignored);
@@ -164,7 +164,8 @@ std::string target_on(const std::vector<NodeTier> &tiers, const std::string &fol
                       tier.name + ", " + best->origin);
 }
 
-// Returns the reason why buffers and stages cannot use a medium on this node. Returns an empty text if they can use it.
+// Returns the reason why buffers and stages cannot use a medium on this node. Returns an empty text if buffers and
+// stages can use the medium.
 std::string why_unusable(const Medium &medium) {
   if (!medium.numa_nodes.empty()) return why_not_on_nodes(medium.numa_nodes);
   if (medium.folder.empty()) return "";
@@ -174,7 +175,7 @@ std::string why_unusable(const Medium &medium) {
 
 constexpr std::string_view blanks = " \t\r";
 // The numbers of links between ranks. The place of a rank has three parts: group, switch and port. Element i is the
-// number of links between two ranks whose places have exactly the first i parts in common.
+// number of links between two ranks whose places agree in exactly the first i parts.
 constexpr std::array<double, 4> LINKS = {5, 3, 2, 0};
 
 std::string_view next_line(std::string_view &text) {
@@ -207,8 +208,8 @@ constexpr int copies = 3;
 constexpr double memory_latency_seconds = 1e-7;
 constexpr SharedMemory typical_shared_memory{1e-6, 10e9};
 
-// Copies a block of memory several times, and returns the rate of the fastest copy. The block is larger than most
-// caches.
+// Copies a block of memory several times, and returns the rate of the fastest copy. The copied block is larger than
+// most caches.
 double measured_bytes_per_second() {
   using Clock = std::chrono::steady_clock;
   const AlignedMemory source(copied_bytes), target(copied_bytes);
@@ -241,7 +242,7 @@ std::string text_of_node(const MachineSources &sources) {
 }
 
 // All ranks must call this function. Calls make() on each rank whose argument `makes` is true. Returns the texts of all
-// ranks. The texts of the other ranks are empty.
+// ranks. The returned texts of all other ranks are empty.
 template <typename Make>
 std::vector<std::string> gather_made(const Link &link, bool makes, Make make, std::string problem = {}) {
   std::string mine;

@@ -18,12 +18,12 @@ namespace {
 struct Capacity {
   Columns columns;                  // each column is a tier of a node, and each group is a node
   std::vector<std::uint32_t> tier;  // the tier of each column
-  // The maximum number of aggregators on each tier of node 0, then on each tier of node 1, and so on.
+  // The maximum numbers of aggregators, first for each tier of node 0, then for each tier of node 1, and so on.
   std::vector<std::uint32_t> slots;
   std::uint32_t max_on_node = 1;  // the maximum number of aggregators on a node
 };
 
-// Returns too_volatile or not_requested if the options exclude the tier, otherwise `chosen`.
+// Returns too_volatile or not_requested if the options exclude the tier. Otherwise returns `chosen`.
 Verdict filtered(const Tier &tier, const PlacementOptions &options) {
   if (!options.tier.empty() && tier.name != options.tier) return Verdict::not_requested;
   return tier.persistence < options.persistence ? Verdict::too_volatile : Verdict::chosen;
@@ -36,7 +36,7 @@ std::string names(const Machine &machine) {
   return text;
 }
 
-// Throws InputError if no tier of the machine fits the options.
+// Throws InputError if the options exclude all tiers of the machine.
 void check_options(const Machine &machine, const PlacementOptions &options) {
   bool is_known = options.tier.empty(), is_allowed = false;
   for (const Tier &tier : machine.tiers) {
@@ -60,8 +60,8 @@ std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOpt
   return slots;
 }
 
-// Returns true if, for every domain, buffers on tier `one` are at least as cheap as buffers on tier `other`. If both
-// tiers have the same cost for every domain, returns `is_first`.
+// Compares two tiers. Returns true if buffers on tier `one` are at least as cheap as buffers on tier `other`, for every
+// domain. If the costs of both tiers are equal for every domain, returns `is_first`.
 bool dominates(const Tier &one, const Tier &other, bool is_first) {
   if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||
       one.empty_bytes_per_second < other.empty_bytes_per_second)
@@ -71,8 +71,8 @@ bool dominates(const Tier &one, const Tier &other, bool is_first) {
          one.empty_bytes_per_second > other.empty_bytes_per_second;
 }
 
-// Returns true if placement can ignore a tier of a node. This is possible if another tier of the node is at least as
-// cheap for every domain, and has room for all aggregators of the node.
+// Returns true if placement can ignore the tier `tier` of a node. A tier can be ignored if another tier of the node is
+// at least as cheap for every domain, and has room for all aggregators of the node.
 bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t needed) {
   for (std::size_t other = 0; other < slots.size(); ++other)
     if (other != tier && slots[other] >= needed && dominates(machine.tiers[other], machine.tiers[tier], other < tier))
@@ -94,8 +94,8 @@ void add_columns(Capacity &capacity, const Machine &machine) {
   }
 }
 
-// Node i can have at most limits[i] aggregators, and no node can have more than n aggregators. Returns the smallest n
-// for which every domain gets an aggregator. Returns 0 if there is no such n.
+// Node i can have at most limits[i] aggregators, and no node has more than n aggregators. Returns the smallest n with
+// which every domain gets an aggregator, or 0 if no n is large enough.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
@@ -142,8 +142,8 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 
 // --- choosing --------------------------------------------------------------------------------------------------------
 
-// The maximum number of steps of assign(). In one step, assign() tests one column. All these steps together take some
-// seconds. For D domains and C columns, assign() needs at most D * D * C steps.
+// The maximum number of steps of assign(). In one step, assign() tests one column. MAX_STEPS steps take some seconds.
+// For D domains and C columns, assign() needs at most D * D * C steps.
 constexpr double MAX_STEPS = 4e10;
 
 // The costs of each domain on each tier of each node.
@@ -173,8 +173,9 @@ struct Candidates {
   }
 };
 
-// Returns the rank that becomes the aggregator of a domain. Among the ranks of the node that are not yet aggregators,
-// chooses the rank with the most bytes of the domain. If several ranks have the most bytes, chooses the lowest rank.
+// Returns the rank that becomes the aggregator of a domain on the node `node`. Chooses the rank with the most bytes of
+// the domain, among the ranks of the node that are not yet aggregators. If several ranks have equally many bytes,
+// chooses the lowest rank.
 std::uint32_t rank_on(std::uint32_t node, std::span<const Tally> tallies, const Machine &machine,
                       std::vector<char> &is_taken) {
   const std::size_t ranks = machine.node_of_rank.size();
@@ -212,7 +213,7 @@ Choice make_choice(std::size_t domain, std::uint32_t rank, std::uint32_t tier, c
   return choice;
 }
 
-// Compares each choice with other places, and stores the reasons why the other places were not chosen.
+// Compares each chosen place with other places, and stores the reason why each other place was not chosen.
 class Verdicts {
  public:
   Verdicts(const Machine &machine, const PlacementOptions &options, const Capacity &capacity,
@@ -277,8 +278,8 @@ void find_slowest(Placement &placement) {
   placement.seconds = seconds(*slowest);
 }
 
-// Adds a note for each excluded tier. Also adds a note for each choice that is dearer only because other aggregators
-// use the cheaper places.
+// Adds a note for each tier that the options exclude. Also adds a note if a choice costs more than another place only
+// because other aggregators use the cheaper place.
 void add_notes(Placement &placement, const Machine &machine, const PlacementOptions &options) {
   for (const Tier &tier : machine.tiers)
     if (filtered(tier, options) == Verdict::too_volatile)
@@ -314,7 +315,7 @@ std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t t
   return sorted_tallies(merged);
 }
 
-// The inputs of one of the placements that place_best() tries.
+// The inputs of one placement. place_best() tries several placements.
 struct Attempt {
   Attempt(const Machine &machine, std::vector<Tally> tallies, std::size_t domains, const PlacementOptions &options,
           std::uint32_t domains_together)
@@ -444,7 +445,7 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 namespace {
 
 // Places domains whose aggregators are given. All domains use the same tier. Among the tiers with room for all domains,
-// chooses the tier with the shortest predicted time.
+// the function chooses the tier with the shortest predicted time.
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
                       const PlacementOptions &options) {
   std::vector<std::uint32_t> on_node(machine.nodes());
@@ -467,8 +468,9 @@ Placement place_owned(const Machine &machine, std::span<const Tally> tallies, st
   return *std::move(best);
 }
 
-// Places all domains of the inputs without merging domains. Tries two placements, and returns the faster one. In the
-// first placement, each rank sends its own messages. In the second placement, the ranks of a node send common messages.
+// Places all domains of the inputs, and does not merge domains. The function tries two placements, and returns the
+// placement with the shorter time. In one placement, each rank sends its own messages. In the other placement, the
+// ranks of a node send common messages.
 Placement place_exactly(const Placed &placed, const ElectionInputs &inputs) {
   PlacementOptions apart = placed.options;
   apart.merged = false;

@@ -1,22 +1,22 @@
-// Placement chooses the aggregator of each domain, and the tier for the aggregator's buffers on its node.
+// Placement chooses the aggregator of each domain. It also chooses the tier of the aggregator's node for the buffers.
 //
 //     tallies of ranks ──► tallies of nodes ──► cost of each domain on each node and tier ──► assign ──► rank of the node
 //      (bytes by domain)    + distances          filters: persistence, requested tier         capacity: rooms
 //
-// The ranks of a node share memory, so a cost depends on the node and the tier, but not on the rank. First, placement
-// chooses a node and a tier for each domain, so that the sum of costs is minimal. Then it chooses the aggregator among
-// the ranks of this node: the rank with the most bytes of the domain. A rank is the aggregator of at most one domain,
-// so placement ignores ranks that are already aggregators.
+// The ranks of a node share memory. Therefore a cost depends on the node and the tier, but not on the rank. Placement
+// first chooses a node and a tier for each domain, so that the sum of costs is minimal. Then placement chooses the
+// aggregator among the ranks of the node: the rank with the most bytes of the domain. A rank can be the aggregator of
+// only one domain, so placement ignores ranks that are already aggregators.
 //
-// The aggregators of a node share the node's network cards, tiers and local target. So aggregators are spread evenly
-// over the nodes. The predicted cost assumes the same number of aggregators on each node.
+// The aggregators of a node share the node's network cards, tiers and local target. Therefore placement spreads the
+// aggregators evenly over the nodes. The predicted cost assumes that each node has the same number of aggregators.
 //
-// Capacity and persistence exclude tiers. Each tier of a node has room for the buffers of a certain number of
-// aggregators. If other aggregators use all room of a cheaper tier, the Choice of the domain contains this tier, and a
-// note names it.
+// Capacity and persistence exclude tiers. The room on each tier of a node is enough for the buffers of a certain number
+// of aggregators. A cheaper tier may have no room left because of other aggregators. The Choice of the domain then
+// contains this tier, and a note names the tier.
 //
-// All functions of this file are deterministic and have no side effects. So ranks that have the same tallies and the
-// same machine compute the same placement.
+// All functions of this file are deterministic and have no side effects. Therefore all ranks compute the same placement
+// from the same tallies and the same machine.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +32,15 @@
 
 namespace outcrop::aggregate {
 
-/// A possible place for the aggregator of a domain: a node and a tier, with the cost.
+/// A possible place for the aggregator of a domain: a node and a tier, with the cost of this place.
 struct Option {
   std::uint32_t node = 0;
   std::uint32_t tier = 0;
   Cost cost;
 };
 
-/// The reason why a tier of the node was chosen or not. `dearer` means that the tier has a higher cost. `taken` means
-/// that other aggregators use all room of the tier.
+/// The reason why a tier of the chosen node was chosen or was not chosen. `dearer` means that the tier has a higher
+/// cost. `taken` means that other aggregators use all room of the tier.
 enum class Verdict : std::uint8_t { chosen, dearer, taken, no_room, too_volatile, not_requested };
 
 struct Choice {
@@ -70,64 +70,68 @@ struct Placement {
   std::vector<std::string> notes;
 };
 
-/// Places `domains` domains. Throws InputError if the machine has no room for all domains. The message gives a remedy.
+/// Places `domains` domains. Throws InputError if the machine has too little room for all domains. The message gives a
+/// remedy.
 Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                 const PlacementOptions &options);
 
-/// Places domains, and also chooses their number. First tries the given domains. Then merges groups of 2, 4, 8, ...
-/// neighbouring domains, and tries the merged domains. Returns the placement with the shortest time. If several
-/// placements have this time, returns the placement with the fewest domains. If `try_both` is true, tries each number
-/// of domains twice. In one trial, the ranks of a node send one common message. In the other trial, each rank of a node
-/// sends a separate message.
+/// Places domains, and also chooses the number of domains. First tries the given domains. After that, merges groups of
+/// 2, 4, 8, ... neighbouring domains, and tries the merged domains. Returns the placement with the shortest predicted
+/// time. If several placements have the shortest time, returns the one with the fewest domains. If `try_both` is true,
+/// the function tries each number of domains twice. In the first trial, the ranks of a node send one common message. In
+/// the second trial, each rank of a node sends its own message.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
-/// Returns the predicted time of a placement for another target: `target` replaces the machine's target. If `reading`
-/// is false, the time is for writes to the target. If `reading` is true, the time is for reads, so each tier's rates of
-/// filling and emptying are exchanged.
+/// Returns the predicted time of a placement if `target` replaces the machine's target. If `reading` is false, the
+/// returned time is for writes to the target. If `reading` is true, the returned time is for reads, and the rates of
+/// filling and emptying each tier are exchanged.
 double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading);
 
-/// Predicts the costs of a given placement, and returns the placement with these costs. `ranks` contains the aggregator
-/// of each domain, and `tiers` the tier of the aggregator's buffers. No rank may occur twice.
+/// Predicts the costs of a placement that the caller gives, and returns the placement with these costs. `ranks`
+/// contains the aggregator of each domain, and `tiers` the tier of the aggregator's buffers. No rank may occur twice.
 Placement predict(const Machine &machine, std::span<const Tally> tallies, const PlacementOptions &options,
                   std::span<const std::uint32_t> ranks, std::span<const std::uint32_t> tiers);
 
-/// Returns a text of several lines. The text describes the placement with its notes. It also lists the `max_domains`
-/// slowest domains. For each of these domains, it gives the costs of other places for the aggregator.
+/// Returns a text of several lines. The text describes the placement, with its notes. The text also lists the
+/// `max_domains` slowest domains. For each of the slowest domains, the text gives the costs of other places for the
+/// aggregator.
 std::string explain(const Placement &placement, const Machine &machine, const PlacementOptions &options,
                     std::size_t max_domains = 1);
 
-/// A placement, with its machine and its options.
+/// A placement, together with the machine and the options from which it was computed.
 struct Placed {
   Machine machine;
   PlacementOptions options;
   Placement placement;
 };
 
-/// Returns a function that elects aggregators. The returned function places domains on `placed->machine` with
-/// `placed->options`, and stores the result in `placed`. It uses the size and the number of buffers that its inputs
-/// give. If `exactly` is true, it also uses the number of domains that its inputs give. Otherwise place_best() chooses
-/// the number of domains. The returned function throws InputError if each rank performs its own I/O and no tier has
-/// room for the buffers.
+/// Returns a function that elects aggregators. The returned function places the domains on `placed->machine` with
+/// `placed->options`, and stores the placement in `placed`. The inputs of the returned function give the size and the
+/// number of buffers. If `exactly` is true, the inputs also give the number of domains. If `exactly` is false,
+/// place_best() chooses the number of domains. The returned function throws InputError if no tier has room for the
+/// buffers of ranks that perform their own I/O.
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 
 // --- staging ---------------------------------------------------------------------------------------------------------
-// Steps are staged on a tier of the nodes, or written directly to the target. The decision uses the model of cost.hpp.
+// Steps are staged on a tier of the nodes, or written directly to the target. The decision about staging uses the model
+// of cost.hpp.
 //
 //     straight   [ write to the target ] computing [ write to the target ] computing ...              [ read from it ]
 //     staged     [ write to the tier ] computing [ wait ][ write to the tier ] computing ...   [ read from the tier ]
 //                                      [ drained: tier ─► target ]
 //
-// The cost of a step is the time for which the program waits. The program waits for the write and for each read of the
-// step. Between two steps, the program computes while the drain runs. If the drain takes longer than this computing,
-// the program also waits until the drain has ended. The drain alternately reads from the tier and writes to the target.
-// With staging, the thread of an aggregator also allocates pages and computes checksums (StagingRates).
+// The cost of a step is the time in which the program waits. The program waits for the write and for each read of the
+// step. The program computes between two steps. At the same time, the drain runs. If the drain takes longer than the
+// computing, the program must also wait for the end of the drain. The drain reads from the tier and writes to the
+// target in turns. With staging, the thread of an aggregator also allocates pages and computes checksums
+// (StagingRates).
 //
-// A tier can be used if it is a file system of the nodes, has the requested persistence, and has room for a step. If
-// the target is local to the node and writes need not be durable, steps are written directly. In this case, the page
-// cache works like a stage: the system writes the bytes to the device later.
+// Steps can be staged on a tier if the tier is a file system of the nodes, has the requested persistence, and has room
+// for a step. Steps are written directly if the target is local to the node and writes need not be durable. Then the
+// page cache works like a stage: the system writes the bytes to the device later.
 
-/// The way in which the program is expected to use steps.
+/// The caller's forecast of how the program uses steps.
 struct StepUsage {
   /// the time for which the program computes between the end of a write and the next write
   double seconds_between = 0;
@@ -138,9 +142,9 @@ struct StepUsage {
   std::uint64_t room_bytes = 0;  ///< the maximum size of a stage on a node; the value 0 means all room of the tier
 };
 
-/// The rates of the work that staging adds to an aggregator's thread. This work does not include the transfers from or
-/// to the tier. The values were measured by scripts/staged_beside_direct.py on the machine of docs/decisions.md, with a
-/// stage in memory.
+/// The rates of the additional work of an aggregator's thread if steps are staged. The additional work does not include
+/// the transfers from or to the tier. scripts/staged_beside_direct.py measured these values on the machine of
+/// docs/decisions.md, with a stage in memory.
 struct StagingRates {
   double write_bytes_per_second = 2.5e9;  ///< the rate of allocating pages and computing a checksum
   double read_bytes_per_second = 8e9;     ///< the rate of testing a checksum
@@ -154,7 +158,7 @@ struct StepForecast {
   double total(const StepUsage &usage) const { return write + wait + usage.reads_back * read; }
 };
 
-/// The cost of staging on one tier. If the tier cannot be used, `refusal` gives the reason.
+/// The cost of staging on one tier. `refusal` gives the reason if steps cannot be staged on the tier.
 struct StageOption {
   std::uint32_t tier = 0;
   StepForecast forecast;
@@ -169,11 +173,11 @@ struct Staging {
   std::optional<std::size_t> chosen;  ///< the index of the chosen tier in `options`; no value if steps are not staged
 };
 
-/// Decides whether the steps of a placement are staged. The result is the same on all ranks.
+/// Decides whether the steps of a placement are staged. All ranks get the same result.
 Staging decide_staging(const Machine &machine, const Placement &placement, const StepUsage &usage,
                        const StagingRates &rates = {});
 
-/// Returns a text with one line for direct writes and one line for each tier on which steps could be staged.
+/// Returns a text with one line for direct writes, and one line for each tier that can hold a stage.
 std::string explain(const Staging &staging, const Machine &machine);
 
 // --- assignment ------------------------------------------------------------------------------------------------------
@@ -181,9 +185,9 @@ std::string explain(const Staging &staging, const Machine &machine);
 //
 //     row ──cost──► column (room) ──► group (room)          row: a domain; column: a tier of a node; group: a node
 //
-// The room of a column is the maximum number of rows that can be assigned to the column. The room of a group is the
-// maximum number of rows for all columns of the group together. The result depends only on the arguments: if costs are
-// equal, the lowest column is taken.
+// The room of a column is the maximum number of rows in the column. The room of a group is the maximum number of rows
+// in all columns of the group together. The result depends only on the arguments: if columns have equal costs, the
+// lowest column is taken.
 
 struct Columns {
   std::vector<std::uint32_t> group;       ///< the group of each column, in ascending order
@@ -195,11 +199,11 @@ struct Columns {
 std::uint64_t places(const Columns &columns);
 
 /// Returns the column of each row. `costs` contains the costs of row 0 for all columns, then the costs of row 1, and so
-/// on. Costs must be finite and at least 0. All rows must fit into the columns.
+/// on. All costs must be finite and at least 0. The columns must have room for all rows.
 std::vector<std::uint32_t> assign(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
-/// Assigns one row after the other: each row gets the cheapest column that still has room. The sum of costs is usually
-/// not minimal. Use this function for inputs that are too large for assign().
+/// Assigns one row after the other. Each row gets the cheapest column that still has room. The sum of the costs is
+/// usually higher than with assign(). Use this function if the inputs are too large for assign().
 std::vector<std::uint32_t> assign_in_turn(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
 }  // namespace outcrop::aggregate

@@ -56,7 +56,8 @@ std::uint64_t bytes_or_none(const GivenText &given) {
 
 std::uint64_t buffer_bytes(const GivenText &given) {
   const std::uint64_t bytes = parse_bytes(given.text, given.origin + " =");
-  // ROMIO accepts any size for this hint, so the size is rounded up to a multiple of the page size.
+  // ROMIO accepts any size for the hint cb_buffer_size. Therefore the size is rounded up to a multiple of the page
+  // size.
   return given.origin == "hint cb_buffer_size" ? round_up(bytes, AlignedMemory::page_bytes) : bytes;
 }
 
@@ -162,8 +163,8 @@ constexpr std::array TABLE = {
         "The maximum time, in seconds, that a rank waits for other ranks. After this time, the rank fails."),
 };
 
-// Returns the text of a setting from the first source that contains the setting: the argument, our hint, ROMIO's hint,
-// or the environment variable. As in shells, an empty text counts as missing.
+// Returns the text of a setting from the first source that contains the setting. The sources are, in this order, the
+// argument, our hint, ROMIO's hint, and the environment variable. An empty text counts as missing, as in shells.
 std::optional<GivenText> find(const Texts &arguments, const Texts &hints, const Texts &environment,
                               const SettingRow &row) {
   const auto in = [](const Texts &texts, const std::string &name) {
@@ -178,7 +179,7 @@ std::optional<GivenText> find(const Texts &arguments, const Texts &hints, const 
   return std::nullopt;
 }
 
-// Throws InputError if one of the given names is not in the table.
+// Throws InputError if a name in `given` is not in the table of settings.
 template <typename NameOf>
 void refuse_unknown(const Texts &given, const std::string &what, const NameOf &name_of) {
   for (const auto &[name, text] : given) {

@@ -9,8 +9,8 @@
 namespace outcrop::aggregate {
 namespace {
 
-// Returns the time that a drain takes. All nodes with aggregators drain at the same time, so the node with the most
-// bytes determines the time.
+// Returns the predicted time of a drain. All nodes with aggregators drain at the same time. The node with the most
+// bytes therefore determines the time.
 double seconds_of_drain(const Machine &machine, const Placement &placement, const Tier &tier,
                         const StagingRates &rates) {
   std::vector<std::uint64_t> bytes_on_node(machine.nodes());
@@ -29,16 +29,16 @@ double seconds_of_drain(const Machine &machine, const Placement &placement, cons
          static_cast<double>(max_domain_bytes) / rates.read_bytes_per_second;
 }
 
-// Returns a target for the cost model. The target represents the tier `tier` of each node. The aggregators of a node
-// share the bandwidth of the tier. In addition, each aggregator needs 1 / `work` seconds for each byte, independently
-// of other aggregators.
+// Returns a target for the cost model. The target stands for the tier `tier` of each node. The aggregators of a node
+// share the bandwidth of the tier. In addition, each aggregator needs 1 / `work` seconds for each byte. Other
+// aggregators do not change this time.
 Target as_target(const Tier &tier, double bytes_per_second, double work, const Contention &contention) {
   const double aggregators = contention.on_node;
   const double seconds = aggregators / bytes_per_second + 1 / work;  // the time for one byte
   return {tier.latency_seconds, aggregators / seconds, false};
 }
 
-// Returns, for each node, the size of the stage that one step needs. All aggregators of a node get equal parts of the
+// Returns the size of the stage that one step needs on each node. All aggregators of a node get equal parts of the
 // stage.
 std::vector<std::uint64_t> room_needed(const Machine &machine, const Placement &placement) {
   std::vector<std::uint64_t> count(machine.nodes()), bytes(machine.nodes());
@@ -58,7 +58,7 @@ std::string refusal_of(const Machine &machine, const std::vector<std::uint64_t> 
     return "its persistence is " + in_words(machine.tiers[tier].persistence) + ", but a stage needs " + in_words(least);
   for (std::size_t node = 0; node < needed.size(); ++node) {
     std::uint64_t room = machine.room(node, tier);
-    // All nodes stage steps, or none does. A node without aggregators needs the folder of the tier, too.
+    // Steps are staged on all nodes or on no node. A node without aggregators also needs the folder of the tier.
     if (room == 0) return "it has no room on node " + std::to_string(node);
     if (usage.room_bytes > 0) room = std::min(room, usage.room_bytes);
     if (needed[node] > room)

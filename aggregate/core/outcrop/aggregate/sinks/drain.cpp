@@ -85,9 +85,9 @@ std::unique_ptr<FolderLock> lock_stage(Folder &folder, std::uint32_t writer) {
 
 namespace {
 
-// A contiguous run that is longer than this size is read in parts of this size. Such a run is read twice: first to
-// check the checksum, then to copy the bytes. The size of a part is limited, because an invalid list may contain a very
-// long run. Without the limit, the program could then allocate too much memory.
+// Longer contiguous runs are read in parts of this size. A staged run is read twice: first to test its checksum, and
+// then to copy its bytes. An invalid list may contain a very long run. Without this limit, the program could allocate
+// too much memory for such a run.
 constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
@@ -114,8 +114,8 @@ bool is_same_file(const std::string &one, const std::string &other) {
   return one == other || (plain(one) == plain(other) && !failed);
 }
 
-// Throws an error if a list is invalid. Another user may have written the list, so this function checks the whole list
-// before the first run is copied.
+// Throws an error if `list` is invalid. Another user may have written the list. Therefore this function checks the
+// whole list before any run is copied.
 void check_list(const StageList &list, const OpenFile &data, const std::string &target) {
   if (!is_same_file(list.target, target))
     throw InputError(data.path() + " is staged for " + list.target + ", not for " + target);
@@ -141,7 +141,7 @@ void check_list(const StageList &list, const OpenFile &data, const std::string &
   overlaps(&StagedRun::target, "target");
 }
 
-// Reads a staged run of bytes in parts. Calls visit(offset in the run, bytes) for each part.
+// Reads a staged contiguous run of bytes in parts. Calls visit(offset in the run, bytes) for every part.
 template <typename Visit>
 void read_parts(const OpenFile &data, const StagedRun &run, const AlignedMemory &memory, Visit &&visit) {
   for (std::uint64_t at = 0; at < run.length; at += part_bytes) {
@@ -210,8 +210,8 @@ void remove_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   folder.remove(name_of(step, writer, StageFile::list) + unfinished);
 }
 
-// First makes the removal of the list durable, and then removes the other files. Otherwise the list could reappear
-// after a power cut and describe the data of another step.
+// Removes the list first, and makes this removal durable. Then removes the other files of the step. Without this order,
+// the list could reappear after a power cut, and could describe the data of another step.
 void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   if (folder.remove(name_of(step, writer, StageFile::list))) folder.flush();
   remove_step(folder, step, writer);
@@ -219,8 +219,8 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 
 namespace {
 
-// Locks the folder for recovery. While the returned lock exists, no other process recovers this folder. So if the lock
-// of a writer is held, the writer itself holds it. In this case, the writer is alive.
+// Locks the folder for recovery. While the returned lock exists, no other process recovers this folder. Then only a
+// writer itself can hold its lock. A writer whose lock is held is therefore alive.
 std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
   std::unique_ptr<FolderLock> lock = folder.hold("recovery.lock", seconds);
   if (!lock) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
@@ -229,8 +229,8 @@ std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
 
 using WriterLocks = std::map<std::uint32_t, std::unique_ptr<FolderLock>>;
 
-// Takes and returns the lock of each dead writer. A writer is dead if its process has ended. While these locks exist,
-// no new writer can use the numbers of the dead writers. Adds the living writers to `busy`.
+// Takes and returns the lock of each dead writer. A writer is dead if its process has ended. While the returned locks
+// exist, no new writer can use the numbers of the dead writers. Adds the living writers to `busy`.
 WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) {
   WriterLocks locks;
   for (const auto &[key, kinds] : files_in(folder)) {
@@ -245,9 +245,10 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
   return locks;
 }
 
-// If a step still has a list, removes the mark `done` from all later steps of the same writer. The writer has renamed
-// its lists to `done` in the order of its steps. But a power cut may undo the renaming of an earlier list and keep the
-// renaming of a later list. Then the earlier step is drained again, so all later steps must be drained again after it.
+// If a list of a step still exists, removes the mark `done` from all later steps of the same writer. The writer has
+// renamed its lists to `done`, one after the other, in the order of its steps. However, a power cut may undo the
+// renaming of an earlier list, but keep the renaming of a later list. In this case, the earlier step is drained again.
+// All later steps must then also be drained again.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
   for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step
@@ -261,8 +262,8 @@ void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   }
 }
 
-// Takes the locks of the folder and of its dead writers, calls settle(folder, dead writers, result), and returns the
-// result. If the folder does not exist, the result is empty.
+// Takes the locks of the folder and of its dead writers. Then calls settle(folder, dead writers, result), and returns
+// the result. The result is empty if the folder does not exist.
 template <typename Settle>
 Recovery with_dead_writers(const std::string &path, double seconds, Files &files, Settle &&settle) {
   Recovery recovery;
@@ -275,7 +276,7 @@ Recovery with_dead_writers(const std::string &path, double seconds, Files &files
   return recovery;
 }
 
-// Throws an error if the target was created again after the step was staged.
+// Throws an error if the target was created again after the stage got the step.
 void check_identity(const Folder &folder, const StageList &list, const std::string &identity) {
   if (list.identity.empty() || identity.empty() || list.identity == identity) return;
   throw InputError(folder.path() + "/" + name_of(list.step, list.writer, StageFile::list) + " belongs to an earlier " +
@@ -285,14 +286,14 @@ void check_identity(const Folder &folder, const StageList &list, const std::stri
 void drain_dead_writers(Files &files, Folder &folder, const WriterLocks &dead, const std::string &target,
                         const std::string &identity, Recovery &recovery) {
   undo_after_lists(folder, dead);
-  // A writer may have been killed before it flushed its list. This flush makes the list durable. Otherwise a power cut
-  // during the drain could remove the list, and leave only a part of the step in the target.
+  // A writer may have been killed before it flushed its list. This flush makes the list durable. Without this flush, a
+  // power cut during the drain could remove the list, and leave only a part of the step in the target.
   folder.flush();
   std::set<std::uint32_t> stuck;
   for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step
     const auto &[writer, step] = key;
     if (!dead.contains(writer) || stuck.contains(writer)) continue;
-    // A step counts as staged only if it has a data file and a list, and if the names of both files are durable.
+    // A step counts as staged only if its data file and its list exist, and if the names of both files are durable.
     const bool staged = kinds.contains(StageFile::list) && kinds.contains(StageFile::data);
     if (staged) {
       try {

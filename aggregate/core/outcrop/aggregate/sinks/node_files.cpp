@@ -21,14 +21,14 @@ constexpr std::string_view head = "outcrop node files 1\n";
 
 constexpr std::uint64_t max_end = std::uint64_t{1} << 62;
 
-// Returns true if the text is a plain file name. Paths are refused, because they could lead out of the folder of the
-// index.
+// Returns true if `name` is the name of a file without a folder. A path is refused, because it could lead out of the
+// folder of the index.
 bool is_plain_name(const std::string &name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
 }
 
-// Returns true if an index meets the conditions that all readers of node files assume.
+// Returns true if an index has the properties that all readers of node files assume.
 bool is_valid(const NodeIndex &index) {
   std::uint64_t end = 0;
   for (const NodeRange &each : index.ranges) {
@@ -43,8 +43,8 @@ bool is_valid(const NodeIndex &index) {
          std::ranges::all_of(bases, fits) && std::ranges::adjacent_find(bases) == bases.end();
 }
 
-// Parses the lines of an index. Returns false if the lines are invalid, or if they do not have the order in which
-// to_text() writes them.
+// Parses the lines of an index. Returns false if a line is invalid, or if the order of the lines differs from the order
+// in to_text().
 bool take_index(std::string_view text, NodeIndex &index) {
   if (!take_all(text, head, "size ", index.size_bytes, "\n")) return false;
   while (take(text, "file "))
@@ -71,8 +71,8 @@ std::uint64_t NodeIndex::end() const {
 }
 
 void check_ranges(std::size_t ranges) {
-  // "range ", two numbers of at most 19 digits, a number of 10 digits, two blanks and a newline. The other lines have
-  // the names of the files and the steps.
+  // "range ", two numbers of at most 19 digits, a number of 10 digits, two blanks and a newline. The other lines
+  // contain the names of the files and the steps.
   constexpr std::size_t longest_range = 6 + 2 * 19 + 10 + 3, other_lines = std::size_t{1} << 26;
   constexpr std::size_t max_ranges = (max_text_bytes - other_lines) / longest_range;
   if (ranges > max_ranges)
@@ -121,8 +121,8 @@ const OpenFile &NodeFiles::file(std::uint32_t number) {
   return *files_[number];
 }
 
-// Reads the part of `wanted` that the step with the base `base` has written. Adds all other parts of `wanted` to
-// `missing`.
+// Reads the part of the range `wanted` that the step with the base `base` has written. Adds the other parts of `wanted`
+// to `missing`.
 void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t offset, std::span<std::byte> bytes,
                           std::vector<Range> &missing) {
   std::uint64_t at = wanted.begin;
@@ -166,7 +166,7 @@ void NodeFiles::check_sizes() {
   if (index_.bases.empty()) return;
   const std::uint64_t last = *std::ranges::max_element(index_.bases);
   std::vector<std::uint64_t> ends(files_.size(), 0);
-  // The ranges are ascending, so the last range of each file has the largest end.
+  // The ranges are in ascending order, so the last range of each file has the largest end.
   for (const NodeRange &each : index_.ranges) ends[each.file] = last + each.range.end;
   for (std::uint32_t number = 0; number < ends.size(); ++number)
     if (ends[number] > 0 && file(number).size() < ends[number])
@@ -178,7 +178,7 @@ namespace {
 
 constexpr std::uint64_t chunk_bytes = std::uint64_t{4} << 20;
 
-// Copies all chunks in which a step has written bytes. Then makes the copy durable, reads it back, and compares the
+// Copies all chunks that contain written bytes. Then makes the copy durable, reads the copy again, and compares the
 // checksums.
 void copy_checked(NodeFiles &files, OpenFile &copy, std::uint64_t size) {
   const AlignedMemory memory(chunk_bytes);

@@ -1,12 +1,12 @@
-// Node files store one file in parts: one part for each node, and an index that lists the parts. The index is a listing
-// (text.hpp), and is written last.
+// Node files store one file in parts. There is one part for each node, and an index that lists the parts. The index is
+// a listing (text.hpp), which is written after all parts.
 //
 //     out.node-0   out.node-4   ...   bytes at their offsets in the whole file, with holes for the bytes of other nodes
 //     out.index                       for each range of a step, the node file that has it; and the bases of all steps
 //
-// All steps have the same ranges: the ranges of the plan. So each step adds only one line to the index. The line
-// contains the base of the step. A step adds its base to all offsets of the plan. If steps overlap, the bytes of the
-// newest step are valid.
+// All steps have the same ranges, because the ranges come from the plan. Therefore each step adds only one line to the
+// index. The line of a step contains the base of the step. The base of a step is added to all offsets of the plan. If
+// steps overlap, the newest step gives the valid bytes.
 #pragma once
 
 #include <cstddef>
@@ -38,40 +38,40 @@ struct NodeIndex {
   std::vector<std::uint64_t> bases;  ///< the bases of the steps; no base occurs twice, and the newest step is the last
   bool operator==(const NodeIndex &) const = default;
 
-  /// Adds a step whose base is `base`.
+  /// Adds a step with the base `base` to the index.
   void add_step(std::uint64_t base);
-  /// Returns the size of the whole file, in bytes.
+  /// Returns the size of the whole file in bytes.
   std::uint64_t end() const;
 };
 
-/// Throws InputError if an index with this number of ranges could have more than max_text_bytes bytes.
+/// Throws InputError if the text of an index with this number of ranges could be longer than max_text_bytes.
 void check_ranges(std::size_t ranges);
 
 std::string to_text(const NodeIndex &index);
-/// Parses the index in `text`, which is the content of file `path`. Throws CorruptionError if the index is incomplete.
+/// Parses `text`, the content of the index file `path`. Throws CorruptionError if parts of the index are missing.
 NodeIndex node_index_of(const std::string &text, const std::string &path);
 
-/// Sorts the ranges, joins adjacent ranges of the same file, and returns the result.
+/// Returns the ranges in sorted order. Adjacent ranges of the same file are joined.
 std::vector<NodeRange> joined(std::vector<NodeRange> ranges);
 
-// These functions return "out.index" and "out.node-4" if `path` is "out" and `node` is 4.
+// For example, these functions return "out.index" and "out.node-4" if `path` is "out" and `node` is 4.
 std::string index_of(const std::string &path);
 std::string node_file_of(const std::string &path, int node);
 
 // --- reading all files ---------------------------------------------------------------------------------------------
 
-/// Reads node files as one whole file. Opens a node file when it first needs the file. Only one thread at a time may
-/// use the object.
+/// Reads all node files together as one whole file. The object opens a node file only when it needs this file. Only one
+/// thread at a time may use a NodeFiles object.
 class NodeFiles {
  public:
   NodeFiles(std::unique_ptr<outcrop::Folder> folder, NodeIndex index);
 
-  /// Reads bytes of the whole file. Bytes that no step has written are zeros. Returns false if no step has written any
-  /// of the bytes. Throws StorageError.
+  /// Reads bytes of the whole file. In `bytes`, bytes that no step has written are zeros. Returns false if no step has
+  /// written any of these bytes. Throws StorageError.
   bool read(std::uint64_t offset, std::span<std::byte> bytes);
 
-  /// Returns the offset of the first written byte at or after `offset`, or the end of the whole file if there is no
-  /// such byte.
+  /// Returns the offset of the first written byte at or after `offset`. If there is no such byte, returns the end of
+  /// the whole file.
   std::uint64_t next_written(std::uint64_t offset) const;
 
   /// Throws CorruptionError if a node file is shorter than the index requires. Throws StorageError.
@@ -89,14 +89,14 @@ class NodeFiles {
   std::vector<std::unique_ptr<OpenFile>> files_;
 };
 
-/// Copies the bytes of all node files of an index into one file, and returns the size of this file. The copy is read
-/// back and compared before it gets the name `target`. So `target` is either complete and durable, or unchanged. The
-/// node files are kept. Throws InputError, CorruptionError, StorageError.
+/// Copies the bytes of all node files of an index into one file. Returns the size of this file. The function reads the
+/// copy again and compares it before the copy gets the name `target`. Therefore `target` is either complete and
+/// durable, or unchanged. The node files are kept. Throws InputError, CorruptionError, StorageError.
 std::uint64_t merge(const std::string &index, const std::string &target, Files &files = Files::system());
 
 // --- the sink ------------------------------------------------------------------------------------------------------
 
-/// A sink that writes to the file of the aggregator's node, and reads from the files of all nodes.
+/// A sink for node files. It writes to the file of the aggregator's node, and reads from the files of all nodes.
 class NodeFile final : public Sink {
  public:
   /// `path` is the path of the index. `own` is the file of the aggregator's node, or null if the aggregator only reads.

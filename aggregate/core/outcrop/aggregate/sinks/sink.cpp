@@ -27,7 +27,7 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// A store whose function submit() performs each transfer before it returns. So this store needs no thread of its own:
+// A store in which submit() performs each transfer before it returns. This store needs no thread of its own, because
 // each aggregator already has a thread.
 class CallStore final : public Store {
  public:
@@ -64,8 +64,8 @@ class CallStore final : public Store {
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-// The page cache has ample room for a step if the step needs at most 1/ample_share of the available memory. Linux slows
-// down writers when 15 % of the memory waits to be written to storage, so this share is smaller than 15 %.
+// The page cache has enough room for a step if the step needs at most 1/ample_share of the available memory. Linux
+// slows down writers when 15 % of the memory waits to be written to storage. Therefore 1/ample_share is less than 15 %.
 constexpr std::uint64_t ample_share = 8;
 
 constexpr const char *identity_name = "user.outcrop.identity";
@@ -110,17 +110,17 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t page = AlignedMemory::page_bytes;
 
-// If direct writes to a device are slower than this rate, writes through the page cache may be faster.
+// If direct writes to a device are slower than this, writes through the page cache may be faster.
 constexpr double fast_bytes_per_second = 1.5e9;
-// Only transfers of at least this size are measured. The time of a shorter transfer depends more on latency than on
-// bandwidth.
+// Only the rates of transfers with at least this size are measured. The time of a smaller transfer depends more on the
+// latency than on the bandwidth.
 constexpr std::size_t min_measured_bytes = std::size_t{1} << 20;
 // Buffered reads are split into parts of this size. While this thread copies a part, the system reads the next part
-// from the device. A part fits into the processor's cache.
+// from the device. A part fits into the cache of the processor.
 constexpr std::uint64_t buffered_read_bytes = 128 << 10;
-// If writes must be durable, bytes are copied to the page cache in parts of `written_back_bytes`. After each copy, the
-// device begins to write the copied part. If the last part is shorter than `min_written_back`, only the flush writes
-// this part to the device.
+// Durable writes copy the bytes to the page cache in parts of `written_back_bytes`. After each copy, the device begins
+// to write the copied part. If the last part is shorter than `min_written_back`, the device writes this part only at
+// the flush.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, min_written_back = std::size_t{64} << 10;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,
@@ -146,11 +146,12 @@ std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std
   return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
 }
 
-// These rates exist until the process ends, because later files on the same device also use them.
+// The measured rates of devices exist until the process ends, because later files on the same device also use these
+// rates.
 std::mutex rates_mutex;
 std::map<dev_t, DeviceRates> rates_of_devices;
 
-// Returns the rates of the device on which the file is.
+// Returns the measured rates of the device that holds the file.
 DeviceRates &rates_of(const std::string &path) {
   struct stat status {};
   const dev_t device = stat(path.c_str(), &status) == 0 ? status.st_dev : 0;
@@ -158,8 +159,9 @@ DeviceRates &rates_of(const std::string &path) {
   return rates_of_devices[device];
 }
 
-// Calls move(begin, end) for the incomplete page at the start of a range, then for the whole pages, and then for the
-// incomplete page at the end. These calls are separate, so that the whole pages can bypass the page cache.
+// Calls move(begin, end) three times: for the incomplete page at the start of a range, for the whole pages, and for the
+// incomplete page at the end. The calls are separate, so that the transfer of the whole pages can bypass the page
+// cache.
 template <typename Move>
 void move_by_pages(std::uint64_t offset, std::size_t length, Move &&move) {
   const std::uint64_t end = offset + length;
@@ -196,8 +198,8 @@ Store *SharedFile::choose_for_reading(std::uint64_t offset, std::uint64_t length
   return 2 * cached * page >= length ? buffered_.get() : direct_.get();
 }
 
-// Writes bytes to the page cache. If the bytes must become durable, the device begins to write them immediately. The
-// later flush waits for the device, and reports its errors.
+// Writes bytes to the page cache. If the bytes must become durable, the device begins to write the bytes immediately.
+// A later flush waits for the device, and reports errors of the device.
 void SharedFile::write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length) {
   if (!durable_) return buffered_->write(0, offset, data, length);
   const int descriptor = buffered_->files().front().buffered_descriptor();

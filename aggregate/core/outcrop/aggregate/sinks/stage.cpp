@@ -19,8 +19,8 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Returns the runs of a sealed step that overlap the bytes `begin` to `end - 1` of the target. The runs are sorted and
-// do not overlap.
+// Returns the runs of a sealed step that overlap the bytes of the target from offset `begin` to `end - 1`. The returned
+// runs are sorted and do not overlap each other.
 std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint64_t begin, std::uint64_t end) {
   const auto first =
       std::ranges::upper_bound(runs, begin, {}, [](const StagedRun &run) { return run.target + run.length; });
@@ -28,7 +28,7 @@ std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint
   return first < last ? std::span(first, last) : std::span<const StagedRun>();
 }
 
-// Returns the number of bytes from `begin` to `end - 1` of the target that are in these runs.
+// Returns how many bytes of the target from offset `begin` to `end - 1` are in `runs`.
 std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std::uint64_t end) {
   std::uint64_t bytes = 0;
   for (const StagedRun &run : runs) {
@@ -38,9 +38,9 @@ std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std:
   return bytes;
 }
 
-// Copies bytes of a run to `bytes`. The span `bytes` is for the range of the target that begins at offset `begin`. The
-// function copies only bytes in this range. But it reads the complete run, because the checksum covers all bytes of the
-// run.
+// Copies bytes of a run to `bytes`. `bytes` stands for the bytes of the target from offset `begin` on. The function
+// copies only the part of the run in this range. However, the function reads the complete run, because the checksum
+// covers all bytes of the run.
 void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
@@ -80,8 +80,8 @@ Stage::~Stage() {
   remove_drained();
 }
 
-// Removes the files of drained steps. The renaming of the lists to `done` must be durable before the data are removed.
-// If a file cannot be removed now, the next recovery removes it.
+// Removes the files of drained steps. The data may be removed only after the renaming of the lists to `done` is
+// durable. If a file cannot be removed now, the next recovery of the folder removes the file.
 void Stage::remove_drained() noexcept {
   try {
     if (!steps_.empty()) folder_->flush();
@@ -118,7 +118,7 @@ void Stage::append(std::uint64_t target, std::span<const std::byte> bytes) {
   assert(file_);
   std::vector<StagedRun> &runs = begun_.list.runs;
   const std::uint64_t end = runs.empty() ? 0 : runs.back().data + runs.back().length;
-  // A run that is shorter than a page always uses the page cache, so it needs no alignment.
+  // A run that is shorter than a page always uses the page cache, so the run needs no alignment in the file.
   const bool short_run = bytes.size() < AlignedMemory::page_bytes;
   const std::uint64_t page_end = round_up(end, AlignedMemory::page_bytes);
   const std::uint64_t at = short_run ? end : page_end + target % AlignedMemory::page_bytes;
@@ -140,9 +140,9 @@ void Stage::seal() {
   changed_.notify_all();
 }
 
-// If the step cannot be removed durably, the stage fails, and drains no newer steps. The reason is that the list of the
-// step could reappear after a power cut. Recovery would then drain this old step, and overwrite bytes of newer steps in
-// the target.
+// If the current step cannot be removed durably, the stage fails and drains no newer steps. The reason is that the list
+// of this step could reappear after a power cut. Recovery would then drain the step, and overwrite bytes of newer steps
+// in the target.
 void Stage::drop() {
   if (!file_) return;
   file_.reset();
@@ -186,7 +186,7 @@ void Stage::forget() {
   while (!steps_.empty()) evict(lock, 0);
 }
 
-// Waits until the condition holds or draining has failed.
+// Waits until condition() returns true, or until draining has failed.
 template <typename Condition>
 void Stage::wait_for_drain(std::unique_lock<std::mutex> &lock, Condition &&condition) {
   if (spec_.has_thread)
@@ -195,7 +195,7 @@ void Stage::wait_for_drain(std::unique_lock<std::mutex> &lock, Condition &&condi
     while (!condition() && drain_next(lock)) continue;
 }
 
-// Drains steps until the stage ends or draining fails. The draining thread runs this function.
+// Drains steps until the stage is closed or draining fails. The draining thread runs this function.
 void Stage::drain() {
   std::unique_lock lock(mutex_);
   while (!failure_) {
@@ -210,8 +210,8 @@ bool Stage::drain_next() {
   return drain_next(lock);
 }
 
-// Drains the oldest step that is not drained yet. If a step cannot be drained, this step and all later steps stay in
-// the stage. The later steps may have newer bytes for the same places of the target.
+// Drains the oldest step that is not drained yet. If the step cannot be drained, the step and all later steps stay in
+// the stage. The reason is that later steps may have newer bytes for the same places of the target.
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   const auto found = std::ranges::find(steps_, false, &StagedStep::drained);
   if (failure_ || found == steps_.end()) return false;
@@ -232,8 +232,8 @@ bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   return !failure;
 }
 
-// Makes room in the stage: waits until the oldest step is drained, and then removes this step. Throws an error if the
-// stage has no steps: then `bytes` bytes do not fit even into the empty stage.
+// Makes room in the stage. Waits until the oldest step is drained, and then removes this step. Throws an error if the
+// stage has no steps, because `bytes` bytes then do not fit even into the empty stage.
 void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
   wait_for_drain(lock, [this] { return steps_.front().drained; });
@@ -304,7 +304,7 @@ std::vector<std::string> settle_stage(const std::string &folder, const std::stri
 
 void check_room(std::uint64_t room_bytes, const RunTotals &step) {
   // "run ", three numbers of at most 19 digits, a checksum of 10 digits, three blanks and a newline. The numbers are at
-  // most 2^62. The other lines have the path of the target and two numbers.
+  // most 2^62. The other lines contain the path of the target and two numbers.
   constexpr std::size_t longest_run = 4 + 3 * 19 + 10 + 4, other_lines = std::size_t{1} << 16;
   constexpr std::size_t max_runs = (max_text_bytes - other_lines) / longest_run;
   if (step.runs > max_runs)

@@ -25,7 +25,7 @@ TaskThread::~TaskThread() {
 void TaskThread::post(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    // The start of the thread may throw an exception, so the task is added only after the start.
+    // The start of the thread may throw an exception. Therefore the task is added only after the start.
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
     tasks_.push_back(std::move(task));
   }
@@ -82,7 +82,7 @@ DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> se
   }
 }
 
-// Finds the peers on other nodes. The senders are sorted by rank, so the senders of each peer are sorted, too.
+// Finds the peers on other nodes. The senders are sorted by rank, so the senders of each peer are also sorted by rank.
 void DomainWork::find_peers(const Node &node) {
   std::map<int, std::uint32_t> of_relay;
   for (std::uint32_t i = 0; i < senders_.size(); ++i) {
@@ -180,8 +180,8 @@ void Aggregator::wait_for_parts(std::uint64_t number) {
   }
 }
 
-// Runs act(), and adds the running time of act() to the result. If the job has already failed, or if the step is
-// dropped, does nothing.
+// Runs act(), and adds its running time to the result of the job. Does nothing if the job has already failed or if the
+// step is dropped.
 template <typename Act>
 void Aggregator::use_sink(const Job &job, Act &&act) {
   using Clock = std::chrono::steady_clock;
@@ -217,8 +217,8 @@ void Aggregator::read_rounds(const Job &job) {
 }
 
 void Aggregator::move(const Job &job, std::size_t round) {
-  // In the buffer, the data begin at the offset `base` modulo the page size. So each byte has the same offset within a
-  // page in the buffer and in the file (decision.hpp).
+  // In the buffer, the first byte has the offset `base` modulo the page size. Therefore each byte has the same offset
+  // within a page in the buffer and in the file (decision.hpp).
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
   const bool whole = !job.write && job.sink->reads_holes();
   use_sink(job, [&] {
@@ -246,8 +246,8 @@ void Engine::begin(const std::shared_ptr<Step> &step, bool beside) {
   }
 }
 
-// Continues only the oldest step. After this step has ended, continues the next step. All ranks use this order, so a
-// rank receives only messages of the step that it continues.
+// Continues only the oldest step. When the oldest step has ended, the function continues the next step. All ranks
+// continue the steps in the same order. Therefore a rank receives only messages of the step that the rank continues.
 void Engine::advance() {
   while (!under_way.empty() && under_way.front()->advance()) {
     const std::shared_ptr<Step> first = under_way.front();
@@ -272,8 +272,8 @@ void Engine::settle_all() {
 void Engine::break_off(const std::string &reason) {
   node->give_up(reason);
   copier.drain();
-  // Messages use buffers in the Step objects and in the shared memory of the node. If the transport may still use these
-  // buffers, they are never freed.
+  // Messages use buffers in the Step objects and in the shared memory of the node. If the transport may still use the
+  // buffers of messages, these buffers are never freed.
   if (!link.abandon()) {
     new std::deque<std::shared_ptr<Step>>(under_way);
     node->keep_memory();

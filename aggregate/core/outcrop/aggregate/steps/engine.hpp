@@ -1,18 +1,18 @@
-// The engine has the data of a plan at one rank: the rank's bytes in domains, the rank's aggregators, and the
+// The engine has the data of a plan on one rank: the rank's bytes in the domains, the rank's aggregators, and the
 // operations under way.
 //
-// An Aggregator object performs the I/O of one domain, in a separate thread. In a write, ranks fill buffers, and the
-// aggregator writes the buffers. In a read, the aggregator reads data into buffers, and ranks empty the buffers. With k
-// buffers:
+// An Aggregator object performs the I/O of one domain in its own thread. In a write, ranks fill the buffers, and the
+// aggregator writes the buffers to storage. In a read, the aggregator reads data from storage into the buffers, and
+// ranks empty the buffers. With k buffers:
 //
 //     write     open rounds r .. r+k-1 ─► wait until round r is filled ─► write it ─► open round r+k
 //     read      read round r into its buffer (waiting until round r-k has been emptied) ─► open it
 //
-// The thread of an aggregator never calls the transport, so the thread level MPI_THREAD_FUNNELED is sufficient. After
-// storage has failed, an aggregator still opens all rounds, so that no rank waits forever. But it ignores the bytes of
-// these rounds. The outcome of the operation reports the failure to all ranks. An aggregator does the same if a rank
-// has no valid data for a write: it writes no round after it has learned this, and no round in which this rank has
-// bytes.
+// The thread of an aggregator never calls the transport. Therefore MPI needs only the thread level MPI_THREAD_FUNNELED.
+// After an error of storage, an aggregator still opens all rounds, so that no rank waits forever. However, the
+// aggregator ignores the bytes of these rounds. The outcome of the operation reports the error of storage to all ranks.
+// In a write, a rank may have no valid data. The aggregator then writes no round with bytes of this rank, and no later
+// round.
 #pragma once
 
 #include <condition_variable>
@@ -35,14 +35,14 @@ namespace outcrop::aggregate {
 
 class Step;
 
-/// A thread that runs tasks one after the other. The first call of post() starts the thread. The destructor waits until
-/// the last task has ended.
+/// A thread that runs tasks one after the other. The first call of post() starts the thread of the object. The
+/// destructor waits until all tasks have ended.
 class TaskThread {
  public:
   TaskThread() = default;
   ~TaskThread();
 
-  /// Adds a task, which must not throw.
+  /// Adds a task. A task must not throw an exception.
   void post(std::function<void()> task);
   /// Returns when all tasks have ended.
   void drain();
@@ -59,7 +59,7 @@ class TaskThread {
 
 // --- the work of an aggregator -------------------------------------------------------------------------------------
 
-/// A rank on another node that exchanges one message with the aggregator in each round. The rank may be a relay of
+/// A rank on another node that exchanges one message with the aggregator in each round. A peer may be a relay for
 /// several ranks.
 struct Peer {
   int rank = 0;
@@ -67,14 +67,14 @@ struct Peer {
   std::vector<std::uint32_t> senders;
 };
 
-/// A message of one round between the aggregator and a peer. `peer` is an index for DomainWork::peer().
+/// A message between the aggregator and a peer in one round. `peer` is an index for DomainWork::peer().
 struct RemotePart {
   std::uint32_t round = 0, peer = 0;
   std::uint64_t bytes = 0;
 };
 
-/// The data of an aggregator about its domain: the ranks that have bytes in each round, and the places of these bytes
-/// in the file.
+/// The aggregator's data about its domain: the ranks with bytes in each round, and the places of these bytes in the
+/// file.
 class DomainWork {
  public:
   DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);
@@ -83,23 +83,23 @@ class DomainWork {
   const Rounds &rounds() const { return rounds_; }
   const Sender &sender(std::uint32_t index) const { return senders_[index]; }
   const Peer &peer(std::uint32_t index) const { return peers_[index]; }
-  /// Returns the messages with all peers in all rounds, sorted by round.
+  /// Returns the messages to or from all peers in all rounds, sorted by round.
   std::span<const RemotePart> remote_parts() const { return remote_parts_; }
-  /// Returns the ranks on this node that have bytes in the round, as indices in Node::ranks().
+  /// Returns the ranks on this node that have bytes in the round. The ranks are indices into Node::ranks().
   std::span<const std::uint32_t> local_parts(std::size_t round) const {
     return std::span(local_parts_).subspan(local_begins_[round], local_begins_[round + 1] - local_begins_[round]);
   }
-  /// Returns the initial value of `pending` for the round (node.hpp). It is the number of ranks of this node with bytes
-  /// in the round, plus the number of messages from or to other nodes.
+  /// Returns the initial value of `pending` for the round (node.hpp). This value is the number of ranks of this node
+  /// with bytes in the round, plus the number of messages to or from other nodes.
   std::uint32_t parts(std::size_t round) const { return parts_[round]; }
   bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
 
-  /// Returns the ranges of a round, without the holes in which no rank has bytes. The returned span is valid until the
-  /// next call.
+  /// Returns the ranges of a round without holes. No rank has bytes in a hole. The returned span is valid until the
+  /// next call of runs().
   std::span<const BufferedRange> runs(std::size_t round);
 
-  /// Returns the totals of the contiguous runs of all rounds. This call takes a time in proportion to the number of
-  /// these runs.
+  /// Returns the totals of the contiguous runs in all rounds. The time of this call is proportional to the number of
+  /// contiguous runs.
   RunTotals totals();
 
  private:
@@ -115,20 +115,20 @@ class DomainWork {
   std::vector<std::size_t> local_begins_;
   std::vector<bool> dense_;
   std::vector<BufferedRange> runs_;
-  // The round whose runs are in `runs_`.
+  // The round whose contiguous runs are in `runs_`.
   std::size_t runs_round_ = ~std::size_t{0};
 };
 
 // --- aggregators ---------------------------------------------------------------------------------------------------
 
-/// The result of a job: its first failure, and the time and the bytes of its transfers from and to storage.
+/// The result of a job: the first failure, and the time and the bytes of the job's transfers to or from storage.
 struct JobResult {
   Failure failure;
   double seconds = 0;
   std::uint64_t bytes = 0;
 };
 
-/// The work of an aggregator for one operation.
+/// The work of an aggregator in one operation.
 struct Job {
   bool write = false;
   std::uint64_t first_round = 0;  ///< the number of the first round, counted over all operations
@@ -136,7 +136,7 @@ struct Job {
   std::uint64_t step = 0;  ///< the number of steps that were written to the file before this operation
   Sink *sink = nullptr;
   const Outcome *outcome = nullptr;  ///< knows whether a rank has no valid data
-  /// The aggregator's thread calls this function when the job has ended.
+  /// The aggregator's thread calls `done` when the job has ended.
   std::function<void(const JobResult &result)> done;
 };
 
@@ -145,8 +145,8 @@ class Aggregator {
   Aggregator(Node &node, DomainWork work, int rank);
   void post(Job job);
 
-  /// Returns the work of this aggregator. While a job is under way, the caller must use only const functions of the
-  /// work.
+  /// Returns the work of this aggregator. While a job is under way, the caller may call only const functions of the
+  /// returned object.
   DomainWork &work() { return work_; }
 
  private:
@@ -171,7 +171,7 @@ class Aggregator {
 
 // --- the engine ----------------------------------------------------------------------------------------------------
 
-/// The bytes of this rank in one domain.
+/// The bytes of this rank in one domain of the plan.
 struct Contribution {
   std::size_t domain = 0;
   int aggregator = 0;
@@ -180,8 +180,8 @@ struct Contribution {
   Rounds rounds;
   std::vector<std::uint32_t> mine;   ///< the numbers of the rounds in which this rank has bytes
   std::vector<std::uint64_t> bytes;  ///< the number of this rank's bytes in each round of `mine`
-  /// For each round of `mine`, the offset at which this rank's bytes begin in the relay's message. Empty if this rank
-  /// uses no relay.
+  /// Element i is the offset at which this rank's bytes begin in the relay's message, for round `mine[i]`. The list is
+  /// empty if this rank uses no relay.
   std::vector<std::uint64_t> offsets;
 
   bool sent_by_rank() const { return !local && relay == nullptr; }
@@ -204,22 +204,22 @@ class Engine {
  public:
   Engine(outcrop_transport &transport, Pattern own) : link(transport), pattern(std::move(own)) {}
 
-  /// Starts an operation. If too many operations are under way, first waits until the oldest operation has ended.
-  /// `beside` has the same meaning as in Step::start().
+  /// Starts an operation. If too many operations are under way, the function first waits until the oldest operation has
+  /// ended. `beside` has the same meaning as in Step::start().
   void begin(const std::shared_ptr<Step> &step, bool beside);
   /// Continues the messages of the steps under way, in the order in which the steps began. Does not wait. Throws
   /// CommunicationError.
   void advance();
-  /// Returns true if a step has messages under way. Only advance() continues these messages.
+  /// Returns true if a step has messages that have not ended. Only advance() continues these messages.
   bool sends() const;
-  /// Waits until the oldest step under way has ended. If the step fails, this function throws no error: the step keeps
-  /// its error.
+  /// Waits until the oldest step under way has ended. If the oldest step fails, the function throws no error, because
+  /// the step keeps its error.
   void settle_oldest();
-  /// Waits until all steps under way have ended. If steps fail, this function throws no error: each step keeps its
-  /// error.
+  /// Waits until all steps under way have ended. If steps fail, the function throws no error, because each step keeps
+  /// its error.
   void settle_all();
-  /// Ends all operations at this rank after a failure. After this call, the rank cannot begin new operations. Callers
-  /// can then free the memory that they have passed to operations.
+  /// Ends all operations at this rank after a failure. After break_off(), the rank cannot begin new operations. After
+  /// break_off(), callers can free the memory that they have passed to operations.
   void break_off(const std::string &reason);
   /// Returns true if the ranks are on several nodes.
   bool has_messages() const { return node->leaders().size() > 1; }
@@ -234,7 +234,7 @@ class Engine {
   std::vector<std::unique_ptr<Aggregator>> aggregators;  ///< the aggregators at this rank
   std::uint32_t writers = 0;                             ///< the number of domains whose aggregator is on this node
   bool flushes = false;  ///< true if this rank flushes the file for all ranks of its node
-  /// The copy thread, which copies this rank's bytes while the rank computes.
+  /// The copy thread. It copies this rank's bytes while the rank computes.
   TaskThread copier;
   std::deque<std::shared_ptr<Step>> under_way;
   std::uint64_t operations = 0;       ///< the number of operations that have begun

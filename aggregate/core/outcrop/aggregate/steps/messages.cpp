@@ -10,10 +10,10 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Ranges are copied in pieces of this size. Within a piece, the variables are copied one after another. So a piece is
-// in the processor's cache while all its variables are copied, even if the variables interleave in the file (as in an
-// array of structures). The sender and the receiver must use the same size, because the pieces determine the order of
-// bytes in a message.
+// Ranges are copied in pieces of `piece_bytes` bytes. Within a piece, one variable is copied after the other. Therefore
+// a piece stays in the processor's cache until all its variables are copied. In an array of structures, for example,
+// the variables interleave in the file. The sender and the receiver must use the same size of pieces, because the
+// pieces determine the order of the bytes in a message.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 // Blocks of equal length. Each block begins `stride` bytes after the previous block.
@@ -56,7 +56,7 @@ void by_pieces(const Pattern &pattern, const Range &range, Copy &&copy) {
   }
 }
 
-// Calls copy() for each batch, with the batch's position in the message. Returns the length of the message.
+// Calls copy() for each batch, with the position of the batch in the message. Returns the length of the message.
 template <typename Copy>
 std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) {
   std::uint64_t position = 0;
@@ -67,7 +67,7 @@ std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) 
   return position;
 }
 
-// Copies bytes between a message and a buffer of an aggregator. In a write, the bytes move from the message to the
+// Copies bytes between a message and the buffer of an aggregator. In a write, the bytes move from the message to the
 // buffer. In a read, the bytes move from the buffer to the message. Returns the number of copied bytes.
 std::uint64_t copy_remote(bool write, const Pattern &pattern, const Range &range, std::byte *message,
                           std::byte *buffer) {
@@ -150,7 +150,7 @@ std::span<std::byte> Messages::RelaySlots::bytes(std::size_t item) const {
   return {node.buffer(work.relay->domain, number(item)), work.messages[item].bytes + mark_bytes};
 }
 
-// Returns true if no message uses the slot and no rank copies to or from the slot.
+// Returns true if the slot is free: no message uses the slot, and no rank copies to or from the slot.
 bool Messages::RelaySlots::free(std::size_t item) const {
   return user[slot(item)] == 0 && node.pending(work.relay->domain, number(item)).load() == 0;
 }
@@ -160,9 +160,10 @@ void Messages::RelaySlots::open(std::size_t item) const {
   node.open_round(work.relay->domain, number(item), static_cast<std::uint32_t>(parts.size()), parts);
 }
 
-// Adds the messages that this rank exchanges as a relay. In a write, the relay opens a round when the round's slot is
-// free. The relay sends the message of the round when all ranks have copied their bytes to the slot. In a read, the
-// relay opens the rounds in their order, each when its message has arrived.
+// Adds the messages that this rank sends or receives as a relay. In a write, the relay opens a round when the slot of
+// the round is free. The relay sends the message of a round when all ranks have copied their bytes to the slot of the
+// round. In a read, the relay opens the rounds in ascending order. It opens each round when the message of the round
+// has arrived.
 void Messages::add_relay(const RelayWork &work) {
   Flow &flow = flows_.emplace_back();
   flow.items = work.messages.size();
@@ -209,7 +210,7 @@ void Messages::add_domain(const DomainWork &work) {
   flow.items = work.remote_parts().size();
   flow.flights.resize(flights_of_aggregator);
   const int tag = tag_of(work.domain());
-  // Copies between message number `item` and the buffer, and then decrements `pending`.
+  // Copies bytes between the message with the number `item` and the buffer, and then decrements `pending`.
   const auto copy = [this, &work, first](std::size_t item, Flight &flight) {
     const Node &node = *engine_.node;
     const RemotePart &part = work.remote_parts()[item];

@@ -9,7 +9,7 @@ namespace outcrop::aggregate {
 namespace {
 
 // A waiting rank sleeps until an event of its node occurs. The arrival of a message from another node causes no event.
-// So a rank with messages under way sleeps only for this time, and then tests whether messages have arrived.
+// Therefore a rank with messages under way sleeps for at most this time, and then tests whether messages have arrived.
 constexpr std::uint32_t poll_microseconds = 100;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -35,7 +35,7 @@ void Step::start(bool beside) {
   messages_over_ = !data || !messages_->any();
   parts_ = 1 + (data ? static_cast<std::uint32_t>(engine_.aggregators.size()) : 0) + (messages_over_ ? 0 : 1);
   if (!data) return part_done();
-  // The tasks of the threads hold a pointer to the step, so the step exists until its last task is done.
+  // The tasks of the threads hold a pointer to the step. Therefore the step exists until its last task has ended.
   helped_ = beside || engine_.has_messages();
   own_moved_ = !helped_ && move_own();
   if (!own_moved_) post_jobs();
@@ -57,8 +57,8 @@ void Step::post_jobs() {
 
 void Step::job_done(Sink &sink, JobResult result) {
   const Clock::time_point begin = Clock::now();
-  // The last aggregator of this node flushes the file. One flush is enough for each node, because all writes of the
-  // node are in the page cache of the same operating system.
+  // The last aggregator of this node that has written its part flushes the file. One flush is enough for each node,
+  // because the page cache of the operating system holds all writes of the node.
   if (task_.kind == Task::write && task_.durable && outcome_->wrote(engine_.writers)) {
     const Failure flushing = attempt(Failure::flush, engine_.link.rank(), [&] { sink.flush(); });
     if (!result.failure.happened()) result.failure = flushing;
@@ -114,8 +114,8 @@ void Step::notify_opener(const Contribution &contribution) {
     node.round_state(contribution.domain).event.notify();
 }
 
-// Copies the rounds of all domains. Copies each round as soon as it is opened, so that no aggregator must wait for
-// another aggregator.
+// Copies the rounds of all domains. The function copies each round as soon as the round is opened, so that no
+// aggregator must wait for another aggregator.
 void Step::copy_rounds() {
   if (own_moved_) return;
   struct Cursor {
@@ -152,9 +152,10 @@ void Step::copy_rounds() {
   }
 }
 
-// If this rank performs its own I/O through the page cache, moves its bytes between the file and its memory without a
-// buffer, and returns true. Otherwise returns false. In a read, each rank of a node begins at a different extent. If
-// the ranks read neighbouring extents at the same time, the reads would slow each other down in the page cache.
+// If this rank performs its own I/O through the page cache, the function moves the rank's bytes between the file and
+// the memory without a buffer, and returns true. Otherwise returns false. In a read, each rank of a node begins with a
+// different extent. If ranks read neighbouring extents at the same time, the reads slow each other down in the page
+// cache.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
   if (engine_.under_way.size() > 1) return false;  // the I/O thread may be using the sink
@@ -194,7 +195,8 @@ void Step::finish() {
   over_ = true;
 }
 
-// Runs act(). If act() throws an exception, ends all operations of this rank and throws a CommunicationError.
+// Runs act(). Runs act(). If act() throws an exception, the function ends all operations of this rank and throws a
+// CommunicationError.
 template <typename Act>
 auto Step::or_break_off(Act &&act) {
   try {
@@ -227,9 +229,9 @@ void Step::wait() {
   failure_.raise();
 }
 
-// Returns the time for which a rank may sleep. The rank has been waiting since `begin`. Throws an error if the rank has
-// waited longer than the user's limit. Only the user can choose this limit, because a rank cannot find out whether a
-// rank on another node is slow or has ended.
+// Returns the time for which a waiting rank may sleep. `begin` is the time at which the rank began to wait. Throws an
+// error if the rank has waited longer than the limit that the user has set. Only the user can choose the limit. A rank
+// cannot find out whether a rank on another node is slow or has ended.
 std::uint32_t Step::microseconds_left(Clock::time_point begin) const {
   const double limit = engine_.link.seconds_most();
   if (limit == 0) return Node::check_after_microseconds;

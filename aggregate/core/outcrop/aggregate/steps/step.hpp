@@ -1,6 +1,6 @@
-// A Step object performs one operation at one rank: a write or a read of one step of the program, or an operation
-// without data. The object copies this rank's bytes of each round, gives jobs to this rank's aggregators, exchanges
-// messages with other nodes, and finds out the outcome.
+// A Step object performs one operation on one rank. The operation is a write or a read of one step of the program, or
+// it moves no data. The object does four things: it copies this rank's bytes of each round, gives jobs to this rank's
+// aggregators, exchanges messages with other nodes, and finds out the outcome.
 //
 //     begin ─┬─► copy: this rank's parts of its node's rounds     (the caller, or the copy thread beside it) ─┐
 //            ├─► a job for each domain of this rank               (its I/O thread)                           ├─► the last arrives
@@ -8,9 +8,9 @@
 //     over ◄── outcome settled ◄── all ranks have arrived ◄─────────────────────────────────────────────────────────┘
 //
 // The setting seconds_most limits the time for which a caller waits. A caller waits in wait(). A caller that copies its
-// bytes itself also waits while no round is open. If a caller waits longer than the limit, all ranks of its node give
-// up, and the copy threads and I/O threads of the node stop. These threads have no time limit of their own, because a
-// caller can compute for any time between the start of an operation and wait().
+// own bytes also waits while no round is open. If a caller waits longer than seconds_most, all ranks of its node give
+// up, and the copy threads and I/O threads of the node stop. The copy threads and I/O threads have no time limit of
+// their own, because a caller can compute for any time between the start of an operation and wait().
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@
 
 namespace outcrop::aggregate {
 
-/// The times of an operation at one rank, and the number of bytes that its I/O threads have transferred.
+/// The times of an operation on one rank, and the number of bytes that the rank's I/O threads have transferred.
 struct Timing {
   double seconds = 0;           ///< time from the start of the operation until its outcome is known
   double seconds_copying = 0;   ///< time in which this rank copied its bytes to or from buffers
@@ -40,8 +40,8 @@ struct Timing {
   double seconds_messages = 0;  ///< time from the start of the operation until its last message has ended
   std::uint64_t bytes_storage = 0;
 
-  /// Returns the time in which copies and transfers took place at the same time, divided by the smaller of
-  /// seconds_copying and seconds_storage. Returns no value if one of these two times is 0.
+  /// Returns the time in which the rank copied and transferred at the same time, divided by the smaller of
+  /// seconds_copying and seconds_storage. Returns no value if seconds_copying or seconds_storage is 0.
   std::optional<double> overlap() const;
 };
 
@@ -61,8 +61,9 @@ void copy_local(bool write, const Pattern &pattern, const Range &range, std::spa
 std::uint64_t copy_packed(bool write, const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
                           std::byte *message);
 
-/// Calls move(offset in the file, data, length) for each contiguous run. Begins with the extent of index `first`. After
-/// the last extent, continues with extent 0. Visits the runs of an extent in the order of the file.
+/// Calls move(offset in the file, data, length) for each contiguous run. The function begins with the extent of index
+/// `first`, and continues with extent 0 after the last extent. Within an extent, the runs are visited in the order of
+/// the file.
 template <typename Move>
 void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::uint64_t base, std::size_t first,
                Move &&move) {
@@ -79,34 +80,34 @@ void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::
 
 // --- messages between nodes (messages.cpp) -------------------------------------------------------------------------
 
-/// The messages of an operation between ranks of different nodes. One end of each message is the aggregator of a
-/// domain. The other end is a rank that has bytes in a round of the domain, or a relay of several of these ranks
-/// (node.hpp). In a write, ranks pack and send their bytes. When a round's buffer is open, the aggregator copies each
-/// received message to its places in the buffer. A read works in the opposite direction. A few messages of each domain
-/// are under way at the same time, in the order of rounds. The last byte of each message of a write is 1 if a rank on
-/// the sender's node has no valid data, otherwise 0.
+/// The messages of an operation. The messages go between ranks on different nodes. The aggregator of a domain sends or
+/// receives each message. The partner of the aggregator is a rank that has bytes in a round of the domain, or a relay
+/// of several such ranks (node.hpp). In a write, the partners pack and send their bytes. When the buffer of a round is
+/// open, the aggregator copies each received message to its places in the buffer. In a read, the messages go in the
+/// opposite direction. A few messages of each domain are under way at the same time, in the order of rounds. In a
+/// write, the last byte of each message is 1 if a rank on the sender's node has no valid data, and 0 otherwise.
 class Messages {
  public:
-  /// `memory` contains the addresses of this rank's variables, or is empty if they are invalid. In this case, the rank
-  /// sends messages without valid data and ignores the bytes that it receives.
+  /// `memory` contains the addresses of this rank's variables, or is empty if they are invalid. If `memory` is empty,
+  /// the rank sends messages without valid data, and ignores the bytes that it receives.
   Messages(Engine &engine, Outcome &outcome, bool write, std::uint64_t base, std::uint64_t operation_of_data,
            std::span<std::byte *const> memory);
 
-  /// Continues the messages as far as possible without waiting. Returns true if all messages have ended. Throws
+  /// Continues the messages as far as this is possible without waiting. Returns true if all messages have ended. Throws
   /// CommunicationError.
   bool advance();
   bool any() const { return !flows_.empty(); }
 
  private:
-  /// A message that is being sent or received.
+  /// A message that this rank is sending or receiving.
   struct Flight {
     std::vector<std::byte> data;
     outcrop_request request = 0;
     std::size_t item = 0;
     bool busy = false;
   };
-  /// The messages of one domain that this rank exchanges as a sender, a relay or an aggregator. The messages are in the
-  /// order of rounds.
+  /// All messages of one domain that this rank exchanges as a sender, a relay or an aggregator. The messages are sorted
+  /// by round.
   struct Flow {
     std::size_t items = 0, next = 0;
     std::function<bool(std::size_t item)> ready;  // returns true if the message may begin
@@ -149,8 +150,8 @@ class Messages {
 
 // --- the step ------------------------------------------------------------------------------------------------------
 
-/// The input of an operation. An operation of the kind `none` moves no data. It only reports the failures of each rank
-/// to all ranks.
+/// The input of an operation. An operation of the kind `none` moves no data. An operation of this kind only reports the
+/// failures of each rank to all ranks.
 struct Task {
   enum Kind { none, write, read } kind = none;
   std::uint64_t base = 0;
@@ -173,11 +174,11 @@ class Step : public std::enable_shared_from_this<Step> {
   void start(bool beside);
   bool test();
   void wait();
-  /// Waits until the outcome is known. Throws no error, even if the operation has failed.
+  /// Waits until the outcome is known. Throws no error, even if the operation of this step has failed.
   void settle();
   Timing timing() const;
 
-  /// The engine calls this function. Returns true when this rank has no more work for the step.
+  /// The engine calls this function. Returns true if this rank has no more work for the step.
   bool advance();
   bool sends() const { return !messages_over_ || outcome_->sends(); }
   void finish();  ///< the engine calls finish() when the outcome of the operation is known

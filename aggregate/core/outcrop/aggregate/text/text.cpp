@@ -166,8 +166,8 @@ class Line {
   [[noreturn]] void fail(const std::string &why) const { throw InputError(place_ + ": " + why); }
 
  private:
-  // Removes the first `length` characters of `rest_`, and returns them. Also removes the blanks that follow these
-  // characters.
+  // Removes the first `length` characters of `rest_` and the blanks after these characters. Returns the characters
+  // without the blanks.
   std::string take(std::size_t length) {
     std::string taken(rest_.substr(0, length));
     rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\r", length), rest_.size()));

@@ -1,5 +1,5 @@
-// The functions of this file have three tasks. They write numbers as text for people. They read and write listings,
-// which are small files with a checksum. They parse the tables of machine files.
+// The functions of this file do three tasks: they write numbers as text for people, read and write listings, and parse
+// the tables of machine files. Listings are small files with a checksum.
 #pragma once
 
 #include <charconv>
@@ -24,41 +24,42 @@ std::string format_bytes(std::uint64_t bytes);
 std::string format_seconds(double seconds);
 /// Returns a rate as a text with a decimal unit, such as "12.5 GB/s".
 std::string format_rate(double bytes_per_second);
-/// Returns a number as a text with four digits.
+/// Returns a number as a text with four significant digits.
 std::string format_number(double value);
 /// Returns a text such as "1 rank" or "2 ranks".
 std::string counted(std::uint64_t count, const std::string &what);
 
-/// Parses a number of bytes such as "64MiB", "64M", "1.5GB" (decimal) or a plain number. Throws an InputError whose
-/// text begins with `name`.
+/// Parses a number of bytes such as "64MiB", "64M", "1.5GB" (decimal) or a plain number. If the text is invalid, throws
+/// an InputError whose text begins with `name`.
 std::uint64_t parse_bytes(const std::string &text, const std::string &name);
 
 // --- listings ------------------------------------------------------------------------------------------------------
-// A listing is a small text file. Its last line is the checksum of the other lines. A file without a valid last line is
-// damaged. A damaged file may remain if a machine stops during a write.
+// A listing is a small text file. The last line of a listing is the checksum of the other lines. A listing without a
+// valid last line is damaged. A damaged listing can remain if a machine stops during a write.
 
 /// The maximum size of a listing.
 inline constexpr std::uint64_t max_text_bytes = std::uint64_t{1} << 28;
 
-/// The name of a listing has this suffix while the listing is being written.
+/// While a listing is being written, its name has this suffix.
 inline constexpr const char *unfinished = ".tmp";
 
-/// Returns the lines, followed by a line with their checksum.
+/// Returns the lines, followed by a line with the checksum of these lines.
 std::string with_checksum(const std::string &lines);
 
 /// Returns `text` without its last line, which contains the checksum. `text` is the content of file `path`. Throws
-/// CorruptionError if the checksum does not match.
+/// CorruptionError if the checksum in the last line is wrong.
 std::string_view checked_lines(std::string_view text, const std::string &path);
 
-/// These functions return the content of a file that the user has named, or of a file in a folder. They throw
-/// StorageError if the file cannot be read, and CorruptionError if the file is longer than any listing.
+/// Each of these functions returns the content of a file. The user has named the file, or the file is in a folder. The
+/// functions throw StorageError if the file cannot be read, and CorruptionError if the file is longer than the longest
+/// listing.
 std::string read_text(const std::string &path);
 std::string read_text(outcrop::Folder &folder, const std::string &name);
 
-/// Writes the text to a file with a temporary name, makes the file durable, renames it, and makes the folder durable.
-/// Even after a power cut, readers see either the complete new file or the previous file. Throws InputError if the text
-/// is longer than any listing. Throws StorageError. After this error, readers may see either file until the folder is
-/// flushed.
+/// Writes the text to a file with a temporary name, makes the file durable, renames the file, and makes the folder
+/// durable. Even after a power cut, readers see the complete new file or the previous file. Throws InputError if the
+/// text is longer than the longest listing. Throws StorageError. After a StorageError, readers may see the new file or
+/// the previous file until the folder is flushed.
 void write_durably(outcrop::Folder &folder, const std::string &name, const std::string &text);
 
 // --- parsing -------------------------------------------------------------------------------------------------------
@@ -80,7 +81,7 @@ bool take_number(std::string_view &text, Number &number) {
 
 /// Removes several parts from the start of `text`, one after the other. A part is a word or a variable. If the next
 /// part is a word, `text` must continue with this word. If the next part is a variable, `text` must continue with a
-/// number, which this function stores in the variable. Returns false if `text` does not continue with a part.
+/// number, which this function stores in the variable. Returns false if `text` does not continue with one of the parts.
 template <typename... Parts>
 bool take_all(std::string_view &text, Parts &&...parts) {
   const auto take_part = [&text](auto &part) {
@@ -92,7 +93,8 @@ bool take_all(std::string_view &text, Parts &&...parts) {
   return (take_part(parts) && ...);
 }
 
-/// Moves the first line of `text` to `rest`, and drops the newline at its end. Returns false if `text` has no newline.
+/// Moves the first line of `text` to `rest`, without the newline at the end of the line. Returns false if `text` has no
+/// newline.
 inline bool take_rest(std::string_view &text, std::string &rest) {
   const std::size_t end = text.find('\n');
   if (end == std::string_view::npos) return false;
@@ -108,10 +110,11 @@ inline bool take_rest(std::string_view &text, std::string &rest) {
 //     key = "a text"
 //     other = 1.5e-7
 //
-// The parser is strict: it refuses invalid values and unknown keys. The error names the file, the line and a remedy.
+// The parser is strict: it refuses invalid values, and keys that it does not know. The error message names the file,
+// the line and a remedy.
 
-/// One table. The functions below return the value of a key. All functions except has() throw InputError if the value
-/// is missing or invalid.
+/// One table. Most functions below return the value of a key. All of these functions except has() throw InputError if
+/// the value is missing or invalid.
 class TextTable {
  public:
   TextTable(std::string file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
@@ -147,7 +150,8 @@ class TextTable {
   std::set<std::string> asked_;
 };
 
-/// Returns the tables of a text, in the order of the text. Error messages use `file` as the name of the text.
+/// Returns the tables of a text in the order in which they are in the text. Error messages use `file` as the name of
+/// the parsed text.
 std::vector<TextTable> parse_tables(std::string_view text, const std::string &file);
 
 }  // namespace outcrop::aggregate

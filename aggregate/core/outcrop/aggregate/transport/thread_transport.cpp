@@ -23,8 +23,8 @@ struct Receive {
   std::optional<Message> message = {};
 };
 
-// The messages with one tag from one rank to another rank. If messages wait for calls of receive(), no call of
-// receive() waits for a message. So one of the two queues is always empty.
+// The messages with one tag from one rank to another rank. Messages wait only if no call of receive() waits, and calls
+// of receive() wait only if no message waits. Therefore one of the two queues is always empty.
 struct Channel {
   std::deque<Message> messages;
   std::deque<Receive *> receives;
@@ -39,11 +39,10 @@ struct Channel {
 
 }  // namespace
 
-// All ranks and their messages. One mutex guards all members. A single mutex is slow, but speed does not matter in
-// tests.
+// All ranks and their messages. One mutex guards all members. A single mutex is slow, but this class needs no speed.
 class ThreadWorld {
  public:
-  // The functions that the table of one rank calls. They throw std::runtime_error.
+  // The table of one rank calls the functions of this class. They throw std::runtime_error.
   class Rank {
    public:
     void set_up(ThreadWorld &world, int rank, int node) {
@@ -117,8 +116,8 @@ class ThreadWorld {
     }
     void barrier() { gather_all("", 0, nullptr); }
 
-    // Always returns true: after this call, no transfer uses memory of this rank, because only calls of this rank copy
-    // messages to this memory.
+    // Always returns true, because only calls of this rank copy messages to memory of this rank. After this call, no
+    // transfer uses the memory.
     bool abandon() {
       const std::lock_guard lock(world_->mutex);
       for (auto &[key, channel] : world_->channels)
@@ -135,7 +134,7 @@ class ThreadWorld {
    private:
     using Clock = std::chrono::steady_clock;
 
-    // Throws an error if the connection is lost or the other rank does not exist. The caller must hold the mutex.
+    // Throws an error if the connection is lost or if the rank `other` does not exist. The caller must hold the mutex.
     void check(int other) const {
       if (world_->failed) throw std::runtime_error("the connection is lost");
       if (other < 0 || other >= table.size) throw std::runtime_error("there is no rank " + std::to_string(other));
@@ -147,8 +146,8 @@ class ThreadWorld {
       if (time_left.count() <= 0 || world_->changed.wait_for(lock, time_left) == std::cv_status::timeout)
         throw std::runtime_error("other ranks did not respond within the time of the setting seconds_most");
     }
-    // Returns false if the message of this request has not arrived. Otherwise copies the message to the request's
-    // memory, sets the request to 0, and returns true.
+    // Returns false if the message of `request` has not arrived. Otherwise copies the message to the memory of the
+    // request, sets the request to 0, and returns true.
     bool take(outcrop_request &request) {
       if (request == 0) return true;
       check(0);

@@ -102,9 +102,9 @@ int outcrop_use_one_sided(struct outcrop_transport *transport, size_t slot_bytes
 
 namespace outcrop::aggregate {
 
-/// Fills the table with functions. Each function calls the member function of `ranks` that has the same name. If a
-/// member function throws an exception, the transport has failed. The table's function then passes the text of the
-/// exception to `fail`, and returns 1. `error` calls `failure`, which returns this text. `free` calls `close`.
+/// Fills the table with functions. Each function of the table calls the member function of `ranks` with the same name.
+/// If the member function throws an exception, the transport has failed. The function of the table then passes the text
+/// of the exception to `fail`, and returns 1. `error` calls `failure`, which returns this text. `free` calls `close`.
 template <typename Ranks>
 void fill_table(outcrop_transport &table, Ranks *ranks) {
   static constexpr auto guard = []<typename Call>(void *self, Call call) noexcept {

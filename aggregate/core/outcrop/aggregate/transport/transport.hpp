@@ -1,6 +1,6 @@
-// This file is the C++ side of the transport. Class Link calls the functions of the table in transport.h, and throws an
-// exception if a function fails. Class ThreadRanks makes such tables for ranks that are threads of one process. Tests
-// use this class, and programs with their own threads can use it.
+// This file is the C++ side of the transport. The class Link calls the functions of the table in transport.h. If such a
+// function fails, Link throws an exception. The class ThreadRanks makes tables of this kind for ranks that are threads
+// of one process. Tests use ThreadRanks. Programs with their own threads can also use it.
 //
 //     ThreadRanks ranks(16, 4);                 16 ranks on 4 simulated nodes of 4 ranks each
 //     Link link(ranks.transport(rank));         in the thread of each rank
@@ -18,8 +18,8 @@
 namespace outcrop::aggregate {
 
 /// Calls the functions of a transport. If the transport fails, all functions that move bytes or wait for other ranks
-/// throw CommunicationError. rank(), size() and node() still work after the transport has been freed. explain() needs
-/// these numbers, even after a plan is closed.
+/// throw CommunicationError. rank(), size() and node() still work after the transport has been freed, because explain()
+/// needs these numbers even after a plan is closed.
 class Link {
  public:
   explicit Link(outcrop_transport &transport)
@@ -29,7 +29,7 @@ class Link {
   int size() const { return size_; }
   int node() const { return node_; }
   std::string host() const { return table_->host; }
-  /// Returns the number of seconds for which a call may wait for other ranks. The value 0 means no limit.
+  /// Returns the maximum number of seconds for which a call waits for other ranks. The value 0 means no limit.
   double seconds_most() const { return table_->seconds_most; }
 
   outcrop_request send(std::span<const std::byte> data, int to, int tag) const {
@@ -52,11 +52,11 @@ class Link {
   }
   void barrier() const { check(table_->barrier(table_->self)); }
 
-  /// Ends all transfers of this rank after a failure. Returns false if a transfer may still use the memory that the
-  /// caller has passed to it.
+  /// Ends all transfers of this rank after a failure. Returns false if a transfer may still use memory that the caller
+  /// has passed to the transfer.
   bool abandon() const { return table_->abandon(table_->self) == 0; }
 
-  /// All ranks must call this function. Returns the values of all ranks, in the order of ranks.
+  /// All ranks must call this function. Returns the values of all ranks, sorted by rank.
   template <typename T>
   std::vector<T> gather(const T &mine) const {
     std::vector<T> all(static_cast<std::size_t>(size()));
@@ -64,9 +64,9 @@ class Link {
     return all;
   }
 
-  /// All ranks must call this function. Returns one list that contains the lists of all ranks, one after the other. If
-  /// `begins` is given, also stores the index at which each list begins. The list of rank r has the indices begins[r]
-  /// to begins[r + 1] - 1.
+  /// All ranks must call this function. Returns the lists of all ranks as one list, sorted by rank. If `begins` is
+  /// given, stores in `begins` the index at which the list of each rank begins. The list of rank r has the indices
+  /// begins[r] to begins[r + 1] - 1 in the returned list.
   template <typename List, typename T = typename List::value_type>
   std::vector<T> gather_lists(const List &mine, std::vector<std::size_t> *begins = nullptr) const {
     const std::vector<std::uint64_t> bytes = gather(std::uint64_t{mine.size() * sizeof(T)});
@@ -98,11 +98,11 @@ class ThreadRanks {
   ThreadRanks(const ThreadRanks &) = delete;
   ThreadRanks &operator=(const ThreadRanks &) = delete;
 
-  /// Returns the table of one rank. Only one thread at a time may use the table. ThreadRanks owns the table, so the
-  /// table's function `free` does nothing.
+  /// Returns the table of one rank. Only one thread at a time may use the table of a rank. ThreadRanks owns the table,
+  /// so the function `free` of the table does nothing.
   outcrop_transport &transport(int rank);
 
-  /// Simulates a lost connection. Calls that are waiting now fail. All later calls of all ranks also fail.
+  /// Simulates a lost connection. Calls that are waiting now fail. All later calls of all ranks fail as well.
   void fail();
 
  private:

@@ -3,11 +3,11 @@
     mpirun -n 8 outcrop agg bench -d SCRATCH
     outcrop agg bench -d SCRATCH --ranks 4,8,16
 
-The first command uses mpirun to start 8 ranks, and these ranks measure. The second command starts mpirun itself, once
-for each number of ranks.
+The first command uses mpirun to start 8 ranks, which then perform the measurement. The second command starts mpirun by
+itself, once for each number of ranks.
 
 outcrop/aggregate/workloads.py contains the I/O kernels. An I/O kernel has the variables of a known program. way.py
-contains the ways to write and read the file. job.py determines the order of measurements. Open MPI chooses its
+contains the ways to write and read the file. job.py determines the order of the measurements. Open MPI chooses its
 implementation of MPI-IO when a program starts, so each implementation needs its own program:
 
 Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
@@ -87,7 +87,7 @@ class BenchRequest:
             raise InputError(f"--ways {self.ways}: {unknown[0]!r} is unknown; there are {', '.join(WAYS)}")
 
     def job(self) -> Job:
-        """Return the job for the ranks, without its folder."""
+        """Return the job for `ranks` ranks. The job has no folder yet."""
         left_out = {"yes": "write", "no": "write-durable"}.get(self.durable)
         return Job(
             folder="",
@@ -101,12 +101,12 @@ class BenchRequest:
 
 
 def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = None) -> dict[str, Any]:
-    """Measure all ways and print the figures. Returns the figures as JSON data on the first rank, and {} on other
+    """Measure all ways, and print the figures. Returns the figures as JSON data on the first rank, and {} on all other
     ranks.
 
-    If mpirun has started this process, `ranks` must be None. Otherwise it has numbers of ranks, separated by commas, or
-    is None for the default. Raises InputError for invalid options. Raises StorageError if the device is full or if an
-    MPI program fails. Raises CorruptionError if the bytes that were read differ from the bytes that were written.
+    If mpirun has started this process, `ranks` must be None. Otherwise `ranks` has numbers of ranks, separated by
+    commas, or is None for the default. Raises InputError for invalid options. Raises StorageError if the device is full
+    or if an MPI program fails. Raises CorruptionError if the bytes that were read differ from the written bytes.
     """
     job = request.job()
     if any(name in os.environ for name in LAUNCHERS):
@@ -130,7 +130,8 @@ def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = No
 
 
 def ranks_of(text: str | None) -> tuple[int, ...]:
-    """Return the numbers of ranks in a text such as "4,8,16", or the default if the text is None. Raises InputError."""
+    """Return the numbers of ranks in a text such as "4,8,16". If the text is None, return the default. Raises
+    InputError."""
     if text is None:
         return RANKS
     counts = tuple(int(one) if one.isdecimal() else 0 for one in text.split(","))
@@ -140,7 +141,8 @@ def ranks_of(text: str | None) -> tuple[int, ...]:
 
 
 def check_room(directory: Path, job: Job, ranks: int, on_node: int) -> None:
-    """Raise InputError if the files do not fit in the directory, or if the arrays do not fit in memory."""
+    """Raise InputError if the directory has too little space for the files, or if the memory is too small for the
+    arrays."""
     largest = max(make_kernel(name, ranks, 0, job.bytes_of_rank).file_bytes for name in job.workloads)
     free = discover.free_disk_bytes(directory)
     if COPIES_ON_DISK * largest > free:
@@ -184,7 +186,7 @@ def _by_mpirun(directory: Path, job: Job, counts: Sequence[int]) -> list[dict[st
 
 @contextmanager
 def _folder(directory: Path, ranks: MpiRanks) -> Iterator[str]:
-    """Make a folder, and yield its path on all ranks. The folder is removed at the end."""
+    """Make a folder, and yield its path on all ranks. At the end, the folder is removed."""
     with made_directory(directory) if ranks.rank == 0 else nullcontext():
         made = tempfile.mkdtemp(prefix="outcrop-bench-", dir=directory) if ranks.rank == 0 else ""
         folder = str(ranks.of_all(made)[0])
@@ -202,15 +204,15 @@ def _say(found: Sequence[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """The ways that an MPI program measures, and the options of mpirun for these ways."""
+    """The ways that one MPI program measures, and the options of mpirun for this program."""
 
     ways: tuple[str, ...]
     options: tuple[str, ...] = ()
 
 
 def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
-    """Return the programs that measure these ways. `mpi_io` lists the implementations of MPI-IO that can be chosen. It
-    is empty if there is no choice.
+    """Return the programs that measure the ways `ways`. `mpi_io` lists the implementations of MPI-IO that can be
+    chosen. `mpi_io` is empty if no implementation can be chosen.
     """
     if "mpi-io" not in ways or not mpi_io:
         return [Program(tuple(ways))]
@@ -223,7 +225,8 @@ def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
 
 
 def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], job: Job) -> list[dict[str, Any]]:
-    """Run the programs on `ranks` ranks and return their figures. Raises StorageError if a program fails."""
+    """Run the programs on `ranks` ranks, and return the figures of the programs. Raises StorageError if a program
+    fails."""
     ways = tuple(way for program in programs for way in program.ways)
     with tempfile.TemporaryDirectory(prefix="turns-", dir=job.folder) as folder:
         baton = Path(folder) / "baton"
@@ -239,7 +242,7 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
                 starts = launcher.command(ranks, *program.options)
                 command = [*starts, sys.executable, "-m", "outcrop.bench.aggregate.job", str(asked)]
                 said = (Path(folder) / f"{number}.said").open("w+")
-                # Additional threads of NumPy's libraries would need memory, and would not make the benchmark faster.
+                # More threads of NumPy's libraries would need memory, but would not make the benchmark faster.
                 environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
                 process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
                 running.append((process, said))
@@ -252,8 +255,8 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
 
 
 def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
-    """Wait until all programs have ended. Raises StorageError when a program has failed. After this error, the other
-    programs can wait forever, so the caller must end them.
+    """Wait until all programs have ended. Raises StorageError as soon as one program has failed. After a failure, the
+    other programs can wait forever. Therefore the caller must end them.
     """
     while any(process.poll() is None for process, _ in running):
         if any(process.returncode for process, _ in running):
@@ -269,7 +272,7 @@ def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM to mpirun, which then ends its ranks and itself. Kill mpirun if it does not end in time."""
+    """Send SIGTERM to mpirun. mpirun then ends its ranks and itself. If mpirun does not end in time, kill it."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -1,4 +1,4 @@
-"""Compute medians, spreads and comparisons of ways from measured seconds, and show them as tables and as a picture."""
+"""Compute medians, spreads and comparisons of ways from measured times. Show the results as tables and as a picture."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def _of_way(way: str, declared: dict[str, Any], records: Iterable[dict[str, Any]
 
 
 def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[str, Any]:
-    """Return the figures of one mode of a workload, for all ways. `gain` is the median speed of Outcrop divided by the
+    """Return the figures of all ways for one mode of a workload. `gain` is the median speed of Outcrop divided by the
     median speed of the fastest other way. `gain_collective` compares Outcrop only with the fastest MPI-IO. A gain is
-    None if one of its two speeds was not measured.
+    None if one of the two compared speeds was not measured.
     """
     ways = list(dict.fromkeys(sorted(record["way"] for record in records)))
     by_way = {way: [record for record in records if record["way"] == way] for way in ways}
@@ -95,13 +95,13 @@ def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[
 
 
 def spread(values: Iterable[float]) -> dict[str, Any]:
-    """Return the minimum, the median and the maximum of the values, and all values in the given order."""
+    """Return the minimum, the median and the maximum of `values`, and all values in the given order."""
     every = list(values)
     return {"min": min(every), "median": median(every), "max": max(every), "all": every}
 
 
 def name_of(way: str, implementation: str | None) -> str:
-    """Return the name of a way for tables. The name of an MPI-IO way contains the implementation of MPI-IO."""
+    """Return the name of a way as tables show it. The name of an MPI-IO way contains the implementation of MPI-IO."""
     return f"{implementation} ({way})" if implementation else way
 
 
@@ -118,8 +118,8 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield a table with a row for each mode and a column for each way. The last rows show the memory, and times that
-    are not part of the measured speeds.
+    """Yield a table in Markdown, with a row for each mode and a column for each way. The last rows show the memory, and
+    the times that do not belong to the measured speeds.
     """
     ways = figures["ways"]
     names = " | ".join(one["name"] for one in ways.values())
@@ -156,8 +156,9 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return a remark on a table cell in which Outcrop is slower. The remark gives the ratio of the speeds, and says
-    whether the spreads overlap. It also says which shares of a rank's time storage and copying take.
+    """Return a remark about a table cell in which Outcrop is slower than another way. The remark contains the ratio of
+    the speeds, and says whether the spreads overlap. The remark also says which shares of a rank's time storage and
+    copying take.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]
@@ -172,7 +173,7 @@ def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
 
 
 def summary(every: list[dict[str, Any]]) -> str:
-    """Return a line that says in how many table cells Outcrop is at least as fast as other ways."""
+    """Return a line that says in how many table cells Outcrop is at least as fast as the other ways."""
     parts = []
     for key, others in (("gain_collective", "MPI-IO"), ("gain", "all others")):
         gains = [cell[key] for figures in every for cell in figures["cells"] if cell[key] is not None]
@@ -205,7 +206,7 @@ def _memory(way: dict[str, Any]) -> str:
 
 
 def draw(every: list[dict[str, Any]], output: Path) -> None:
-    """Draw the figures as bars, and write the picture to `output` as PNG."""
+    """Draw the figures as bars, and write the picture to the PNG file `output`."""
     import matplotlib
 
     matplotlib.use("Agg")

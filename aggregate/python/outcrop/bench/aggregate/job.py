@@ -1,4 +1,4 @@
-"""The MPI program of `outcrop agg bench`, which measures all ways in a fixed order.
+"""The MPI program of `outcrop agg bench`. The program measures all ways in a fixed order.
 
     mpirun -n RANKS python -m outcrop.bench.aggregate.job JOB
 
@@ -13,9 +13,10 @@ measured alternately, so that changes of the machine's load affect all ways equa
     read    drop the cached pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
                              measured from barrier to barrier, for the slowest rank
 
-Each write creates a new file. All reads of a workload read the same file. Before the first measurement, each rank
-writes and flushes its part of this file with plain system calls. Several MPI programs can share a schedule (bench.py).
-Each program has its own ways. While one program performs a task, the other programs sleep (`Baton`).
+Each write creates a new file. All reads of a workload read one common file. Before the first measurement, each rank
+writes and flushes its own part of the common file with plain system calls. Several MPI programs can share one list of
+tasks (bench.py). Each program has its own ways. While one program performs a task, the other programs sleep (class
+`Baton`).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ MODES = (
 
 @dataclass(frozen=True)
 class Task:
-    """A measurement of one way in one mode. If `mode` is None, the task is the preparation of a workload."""
+    """A task is a measurement of one way in one mode. If `mode` is None, the task prepares a workload."""
 
     number: int
     workload: str
@@ -72,7 +73,7 @@ class Task:
 
 
 def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str], turns: int) -> Iterator[Task]:
-    """Yield all tasks in their order. Each workload is prepared by the program that measures the first of `ways`."""
+    """Yield all tasks in their order. The program that measures the first of `ways` prepares each workload."""
     number = 0
     for workload in workloads:
         yield Task(number, workload, None, ways[0], 0)
@@ -86,13 +87,14 @@ def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str
 
 
 class Baton:
-    """A file with one byte for each completed task. With a single program, the path is None and no file is used."""
+    """Lets the programs take turns. The file of a baton has one byte for each completed task. If there is only one
+    program, the path is None and no file is used."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def wait_for(self, number: int) -> None:
-        """Wait until all tasks before `number` are completed. Raises StorageError after MAX_SECONDS."""
+        """Wait until all tasks with numbers below `number` are completed. Raises StorageError after MAX_SECONDS."""
         if self._path is None:
             return
         end = time.monotonic() + MAX_SECONDS
@@ -131,7 +133,7 @@ class Declared:
 
 
 class RankBench:
-    """The measurements of one workload. All ranks must call each method together."""
+    """The measurements of one workload. All ranks must call each method at the same time."""
 
     def __init__(self, workload: str, bytes_of_rank: int, folder: Path, ranks: MpiRanks) -> None:
         self.kernel = make_kernel(workload, ranks.size, ranks.rank, bytes_of_rank)
@@ -141,7 +143,7 @@ class RankBench:
         self.declared: dict[str, Declared] = {}
 
     def prepare(self) -> None:
-        """Write the file that all ways read."""
+        """Write the file that all ways will read."""
         way = self._way("posix")
         way.create(self._to_read, durable=True)
         way.write(self._contents.stamped(STAMP_OF_READING))
@@ -150,8 +152,9 @@ class RankBench:
         self._ranks.wait_for_all()
 
     def measure(self, task: Task, mode: Mode) -> dict[str, Any]:
-        """Measure a task. Returns JSON data with the seconds of the slowest rank. For each figure that the way itself
-        measures, `known` has the maximum of all ranks. Raises CorruptionError if the bytes read are wrong.
+        """Measure a task. Returns JSON data with the times of the slowest rank. `known` contains the figures that only
+        the way can measure. Each figure is the maximum of all ranks. Raises CorruptionError if the bytes that were read
+        are wrong.
         """
         measured = self._write(task, mode) if mode.is_write else self._read(task, mode)
         every = self._ranks.of_all(measured["known"])
@@ -160,7 +163,7 @@ class RankBench:
                 "known": known}  # fmt: skip
 
     def end(self) -> None:
-        """Free all ways and remove the files."""
+        """Free all ways, and remove the files of the workload."""
         for one in self.declared.values():
             one.way.end()
         if self._ranks.rank == 0:
@@ -207,14 +210,14 @@ class RankBench:
                 "known": known}  # fmt: skip
 
     def _settle(self) -> None:
-        """Wait until the system has written all data of earlier tasks to the device."""
+        """Wait until the system has written all data of earlier tasks to the storage device."""
         if self._ranks.rank == 0:
             self._written.unlink(missing_ok=True)
             os.sync()
         self._ranks.wait_for_all()
 
     def _way(self, name: str) -> Way:
-        """Return the way with this name. The first call for a way makes the way and declares its variables."""
+        """Return the way with this name. The first call for a name makes the way, and declares its variables."""
         if name not in self.declared:
             memory = PeakMemory()
             made: list[Way] = []
@@ -224,13 +227,13 @@ class RankBench:
         return self.declared[name].way
 
     def _other_than(self, name: str) -> str:
-        """Return the name of the way that reads back the file which the way `name` has written. It is another way, if
-        possible.
+        """Return the name of another way. This way reads back the file that the way `name` has written. The way `posix`
+        reads back the files of all other ways.
         """
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
     def _note_memory(self, name: str) -> None:
-        """Record the memory that a way needs in its first task. Later calls for the same way change nothing."""
+        """Record the memory that the way `name` needs in its first task. Later calls for the same way do nothing."""
         one = self.declared[name]
         if not one.bytes_by_rank:
             one.bytes_by_rank = self._ranks.of_all(one.memory.bytes_more)
@@ -244,7 +247,7 @@ class RankBench:
             )
 
     def _clock(self, act: Callable[[], object]) -> float:
-        """Call `act` between two barriers, and return the seconds of the slowest rank."""
+        """Call `act` between two barriers. Return the time of the slowest rank, in seconds."""
         self._ranks.wait_for_all()
         begin = time.perf_counter()
         act()
@@ -266,8 +269,8 @@ def to_json(bench: RankBench, measured: list[dict[str, Any]]) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Job:
     """The work of an MPI program. `ways` are the ways of all programs that share the schedule, and `own` are the ways
-    of this program. The program writes its figures to `output`. `baton` is the path of the Baton's file, or "" if this
-    is the only program.
+    of this program. The program writes the measured figures to `output`. `baton` is the path of the Baton's file, or ""
+    if this is the only program.
     """
 
     folder: str
@@ -281,13 +284,13 @@ class Job:
     baton: str = ""
 
     def tasks(self) -> Iterable[Task]:
-        """Return all tasks in their order, including the tasks of other programs."""
+        """Return all tasks in their order. The list includes the tasks of other programs."""
         modes = [mode for mode in MODES if mode.name in self.modes]
         return schedule(self.workloads, modes, self.ways, self.turns)
 
 
 def measure(job: Job, ranks: MpiRanks) -> dict[str, Any]:
-    """Perform all tasks of a job. Returns the same JSON data on all ranks."""
+    """Perform all tasks of a job. Returns JSON data, which are the same on all ranks."""
     baton = Baton(Path(job.baton) if job.baton else None)
     benches: dict[str, RankBench] = {}
     found: dict[str, list[dict[str, Any]]] = {workload: [] for workload in job.workloads}

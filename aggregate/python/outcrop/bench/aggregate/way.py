@@ -1,4 +1,4 @@
-"""The ways to write and read one file that the benchmark compares.
+"""The benchmark compares several ways to write and read one file.
 
 outcrop     this library, with a plan that is declared once
 mpi-io      MPI-IO of the running MPI (OMPIO or ROMIO): one view of all variables, one collective call
@@ -6,9 +6,9 @@ posix       each rank transfers its own contiguous ranges of bytes, with one pwr
 
 declare ─► create or open ─► write or read ─► close     all calls are collective; only write and read are measured
 
-The file view of a kernel is an MPI datatype. If mpi4py makes a datatype, it calls functions of MPI with counts of 64
-bits. ROMIO of MPICH 4.0 ends the program when it gets such a datatype. So this module makes the datatype itself, and
-calls functions with counts of 32 bits.
+The file view of a kernel is an MPI datatype. When mpi4py makes a datatype, mpi4py calls functions of MPI with counts of
+64 bits. When ROMIO of MPICH 4.0 gets such a datatype, it ends the program. Therefore this module makes the datatype
+itself, with functions that use counts of 32 bits.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ OPEN_MPI_CHOICE = "OMPI_MCA_io"
 
 
 class Way(Protocol):
-    """A way to write and read the variables of one kernel on all ranks."""
+    """A way in which all ranks write and read the variables of one kernel."""
 
     def create(self, path: Path, durable: bool) -> None:
-        """Create the file with its full size. If `durable` is true, a write ends only when its bytes are durable."""
+        """Create the file with its final size. If `durable` is true, a write ends only when its bytes are durable."""
 
     def open(self, path: Path) -> None:
         """Open the file to read it."""
 
     def write(self, memory: Memory) -> dict[str, float]:
-        """Write all variables of this rank. Returns figures of this rank that only the way itself can measure."""
+        """Write all variables of this rank. Returns figures of this rank that only this way can measure."""
 
     def read(self, memory: Memory) -> dict[str, float]:
-        """Read all variables of this rank. Returns figures of this rank that only the way itself can measure."""
+        """Read all variables of this rank. Returns figures of this rank that only this way can measure."""
 
     def close(self) -> None:
         """Close the file."""
 
     def end(self) -> None:
-        """Free everything that the way has declared."""
+        """Free everything that the way has declared before."""
 
 
 class OutcropWay:
-    """The way `outcrop`. It writes and reads with a plan of this library."""
+    """The way `outcrop`. The way `outcrop` writes and reads with a plan of this library."""
 
     def __init__(self, world: Any, kernel: Kernel, folder: Path) -> None:
         self._kernel = kernel
@@ -82,7 +82,7 @@ class OutcropWay:
 
 
 class MpiIo:
-    """The way `mpi-io`. It writes and reads with collective calls of MPI."""
+    """The way `mpi-io`. The way `mpi-io` writes and reads with collective calls of MPI."""
 
     def __init__(self, world: Any, kernel: Kernel, folder: Path) -> None:
         from mpi4py import MPI
@@ -126,7 +126,8 @@ class MpiIo:
 
 
 class Posix:
-    """The way `posix`. Each rank writes and reads with its own system calls, through the page cache."""
+    """The way `posix`. In the way `posix`, each rank writes and reads through the page cache with its own system
+    calls."""
 
     def __init__(self, world: Any, kernel: Kernel, folder: Path) -> None:
         self._world, self._kernel = world, kernel
@@ -164,7 +165,7 @@ MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, 
 
 
 def implementation_of_open_mpi(chosen: str) -> str:
-    """Return the name of Open MPI's implementation of MPI-IO. `chosen` is the user's choice: an open file does not
+    """Return the name of the implementation of MPI-IO in Open MPI. `chosen` is the user's choice: an open file does not
     report the name.
     """
     if not chosen:
@@ -173,7 +174,7 @@ def implementation_of_open_mpi(chosen: str) -> str:
 
 
 def extent_of(variable: Variable) -> agg.Extent:
-    """Return the extent of a variable, for a plan."""
+    """Return the extent of a variable in a plan."""
     items = f"V{variable.item_bytes}"
     return agg.subarray(variable.shape, variable.box, variable.starts, items, offset=variable.offset)
 
@@ -186,7 +187,7 @@ def _known(timing: agg.Timing) -> dict[str, float]:
 
 
 def view_of(mpi: Any, kernel: Kernel) -> Any:
-    """Return the committed datatype of all variables of a rank. `mpi` is mpi4py.MPI."""
+    """Return the datatype of all variables of a rank. The datatype is committed. `mpi` is mpi4py.MPI."""
     library = ctypes.CDLL(str(loaded_library(mpi).path))
     parts = [_part(mpi, library, one) for one in kernel.variables]
     handles: list[Any] = [_handle(mpi, part).value for part in parts]
@@ -205,7 +206,7 @@ def view_of(mpi: Any, kernel: Kernel) -> Any:
 
 
 def _part(mpi: Any, library: ctypes.CDLL, variable: Variable) -> Any:
-    """Return the datatype of a rank's box of an array. The last axis counts bytes."""
+    """Return the datatype for a rank's box of an array. The last axis counts bytes."""
     sizes = [(*some[:-1], some[-1] * variable.item_bytes) for some in (variable.shape, variable.box, variable.starts)]
     part = mpi.Datatype()
     _call(
@@ -220,7 +221,7 @@ def _part(mpi: Any, library: ctypes.CDLL, variable: Variable) -> Any:
 
 
 def _handle_type(mpi: Any) -> type[ctypes.c_int] | type[ctypes.c_void_p]:
-    """Return the C type of an MPI_Datatype, which is a number in MPICH and a pointer in Open MPI."""
+    """Return the C type of an MPI_Datatype. The type is a number in MPICH, and a pointer in Open MPI."""
     return ctypes.c_int if mpi._sizeof(mpi.Datatype) == ctypes.sizeof(ctypes.c_int) else ctypes.c_void_p
 
 

@@ -18,7 +18,7 @@ Transfer = TypeVar("Transfer", Read, Write, Copy)
 
 
 class InStep(Generic[Transfer]):
-    """Divides the reads, copies or writes of a block into parts that have fewer planes. A scheme yields these parts
+    """Divides the reads, copies or writes of a block into parts that have fewer planes. A scheme yields the parts
     between the updates."""
 
     def __init__(self, whole: Sequence[Transfer], first: int) -> None:
@@ -46,7 +46,7 @@ def in_slabs(
     reads: Sequence[Read], rims: Sequence[Copy], writes: Sequence[Write],
 ) -> Iterator[Action]:  # fmt: skip
     """Yield the updates of a block slab by slab. Between the updates of two slabs, yield parts of the reads, copies and
-    writes of the block. The planes of all these actions are within `planes`."""
+    writes of the block. The planes of all yielded actions are within the range `planes`."""
     skew, (first, last) = problem.skew_z, planes
     incoming, copied, outgoing = InStep(reads, first), InStep(rims, first), InStep(writes, first)
     for zeta0 in range(*zetas, slab) if problem.has_updates else ():
@@ -73,7 +73,7 @@ WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """Yield at most two candidates for each number of levels that is worth trying. Among the sizes that fit the budget,
-    these candidates move the fewest bytes."""
+    the yielded candidates move the fewest bytes."""
     for levels in given.levels(problem, levels_worth_trying(problem)):
         fitting: list[tuple[float, Sizes]] = []
         for block_y in given.or_any("by", _shares(problem)):
@@ -98,8 +98,8 @@ block."""
 
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
     """Return two ratios, for z and for y: the width of the fringe divided by the width of the block. The ratios are r
-    bt / bz and r bt / by. Here r is the radius, a pass has `bt` steps, and a block has `bz` planes and `by` rows. The
-    ratio is 0 for an axis that is not divided."""
+    bt / bz and r bt / by. In these ratios, r is the radius, a pass has `bt` steps, and a block has `bz` planes and `by`
+    rows. The ratio is 0 for an axis that is not divided."""
     beside_y = problem.radius_y * sizes.levels / sizes.block_y if 0 < sizes.block_y < problem.shape[1] else 0.0
     beside_z = problem.skew_z * sizes.levels / sizes.block_z if 0 < sizes.block_z < problem.planes else 0.0
     return beside_z, beside_y
@@ -107,8 +107,9 @@ def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
 
 def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
     """Return three estimates: the exposed bytes, the number of slabs, and the number of transfers. Exposed bytes are
-    read before the first update of each block, or written after the last update of the block. Each of these two
-    transfers moves approximately one slab of planes."""
+    read before the first update of each block, or written after the last update of the block. Each block reads
+    approximately one slab of planes before its first update, and writes approximately one slab after its last update.
+    """
     rows, planes = sizes.block_y or problem.shape[1], sizes.block_z or problem.planes
     blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
     frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)
@@ -139,8 +140,9 @@ def _share(extent: int, count: int) -> int:
 
 
 def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: WindowOf, given: GivenSizes) -> int:
-    """Return the number of planes of a block. If the user has given this size, return the given size. Otherwise, return
-    the largest size of equal blocks that fits the budget. Return 0 if no size fits."""
+    """Return the number of planes of a block. If the user has given a number of planes, return this number. If the user
+    has not given a number of planes, return the largest size of equal blocks that fits the budget. Return 0 if no size
+    fits."""
 
     def bytes_of(block_z: int) -> int:
         return window(problem, sizes.levels, replace(sizes, block_z=block_z)).bytes

@@ -131,8 +131,8 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: [(1 + 2 rho)^d + 1]/bt words per cell and step. Overlaps increase the number of
-    updates by a factor. This factor is the mean of (1 + 2 rho t/bt)^d over the levels t."""
+    """Estimate the work of a pass: [(1 + 2 rho)^d + 1]/bt words per cell and step. Overlaps multiply the number of
+    updates by the mean of (1 + 2 rho t/bt)^d over the levels t."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     read = problem.grid_bytes * (1 + 2 * rho_z) * (1 + 2 * rho_y) * (problem.state_arrays + problem.statics)
     more = 1 + rho_z + rho_y + 4 / 3 * rho_z * rho_y

@@ -9,12 +9,12 @@ blocks are processed one after another, as in AL-NR of Midorikawa and Tan.
 The scheme has three variants, which move different data between disk and memory. In the formulas, r is the radius, a
 pass has `bt` steps, and a block has `bz` planes and `by` rows:
 
-    `full`   All cells of the block are read and written, in both arrays. The paper calls this variant aio. It moves 4
-             (1 + r bt/by) (1 + r bt/bz) / bt words per cell and step.
+    `full`   All cells of the block are read and written, in both arrays. The paper calls this variant aio. This variant
+             moves 4 (1 + r bt/by) (1 + r bt/bz) / bt words per cell and step.
     `3y`     The fringe in y stays in memory and is copied to the next block. This variant moves 4 (1 + r bt/bz) / bt
              words per cell and step.
     `5y`     This variant works like `3y`, but in the array `other` (see below), only the fringe in z and x is read and
-             written. It moves 2/bt + 4r/bz words per cell and step.
+             written. This variant moves 2/bt + 4r/bz words per cell and step.
 
 The paper has two arrays, for levels of even and of odd parity. In this file, `target` is the array for levels of the
 same parity as the last level. `other` is the array for levels of the opposite parity. Level 0 is read from a third
@@ -23,11 +23,12 @@ and `target` are the same array.
 
 Along z and along y, a block consists of a fringe and a body. The parts of a block get their values as follows:
 
-    `fringe in y`        The values are copied from the previous block (`Carry`). Only the variant `full` reads these
-                         values from disk.
+    `fringe in y`        The values are copied from the previous block (`Carry`). Only the variant `full` reads the
+                         values of the fringe in y from disk.
     `fringe in z only`   Values of levels of both parities are read.
     `body`               Level 0 is read. The variants `full` and `3y` also read the body from the array `other`,
-                         although no update needs these values. The variant `5y` does not read this array.
+                         although no update needs these values. The variant `5y` does not read the body from the array
+                         `other`.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class _BlockPass:
 
 def volume(variant: Variant, problem: Problem, sizes: Sizes) -> Volume:
     """Estimate the work of a pass: the number of cells times the number of words per cell. The docstring of this file
-    gives the number of words."""
+    gives the number of words per cell."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     arrays = {
         "full": 2 * (1 + rho_y) * (1 + rho_z),

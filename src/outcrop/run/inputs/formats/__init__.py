@@ -19,13 +19,13 @@ from outcrop.run.inputs.formats.run import from_view, open_run_array, run_at
 from outcrop.run.inputs.input_array import InputArray, arrange, from_array, from_chunks
 
 Opener: TypeAlias = Callable[[Path, str, int], InputArray]
-"""A function that takes a path, the name of a variable or "", and `cache_bytes`. It returns an input array with the
-shape that the array has in the file."""
+"""A function that takes a path, the name of a variable or "", and `cache_bytes`. The function returns an input array
+with the shape that the array has in the file."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """A file format. Each name of a file of this format ends in one of `suffixes`. `form` shows users how to write the
+    """A file format. The name of each file of the format ends in one of `suffixes`. `form` shows users how to write the
     name of a file, with NAME if a file can hold several arrays."""
 
     form: str
@@ -74,8 +74,8 @@ def names_array(text: str) -> bool:
 
 
 def _split_variable(text: str) -> tuple[Path, str]:
-    """Split PATH:NAME into the path and the name of a variable. The name is "" if the text has no colon before a name,
-    or if the whole text is the name of a file."""
+    """Split PATH:NAME into the path and the name of a variable. The name of the variable is "" if the text has no colon
+    before a name, or if the whole text is the name of a file."""
     match = re.fullmatch(r"(.+?\.\w+):([^:]+)", text)
     if match is None or is_there(text):
         return Path(text), ""
@@ -83,11 +83,11 @@ def _split_variable(text: str) -> tuple[Path, str]:
 
 
 def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
-    """Return the input array for a file, an array or another object with samples. The axes of the result are in the
-    order z, y, x.
+    """Return the input array for a file, an array or another object with samples. The axes of the input array are in
+    the order z, y, x.
 
     `axes` contains the letters of the axes of `values`, slowest first, such as "xz" for an array of shape (nx, nz). If
-    `axes` is "", the names of the axes in the file or object are used. Axes without names keep their order. Raises
+    `axes` is "", the axes have the names that the file or object gives. Axes without names keep their order. Raises
     InputError if `values` is a function or a single number. Also raises InputError if `axes` does not name each axis of
     `values` once."""
     array = open_as_stored(values, cache_bytes)
@@ -95,7 +95,7 @@ def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
 
 
 def open_as_stored(values: object, cache_bytes: int) -> InputArray:
-    """Return the input array for `values`, with its axes in the stored order and with the stored names."""
+    """Return the input array for `values`. The axes of the result have the stored order and the stored names."""
     if isinstance(values, InputArray):
         return values
     if isinstance(values, (str, os.PathLike)):

@@ -1,12 +1,13 @@
-"""Files of contiguous numbers, plain or compressed. The files are read part by part, so little memory is needed.
+"""Files of contiguous numbers, plain or compressed. Outcrop reads a file part by part, and therefore needs little
+memory.
 
     FILE.npy     FILE.npy.xz     FILE.npy.gz     FILE.npz[:NAME]       NumPy's own
     raw:FILE:DTYPE:SIZES[:OFFSET]        raw:vp.bin:float32:401,1601        raw:head.img:>i2:256,256,109:1024
 
 A raw file has no header, so the text that names the file also describes the numbers in the file. SIZES are `NX,NY,NZ`
-or `NX,NZ` or `NX`, with the fastest axis first, as for the option `-n`. DTYPE is NumPy's name of a dtype. In a short
-name such as ">i2", the character "<" or ">" gives the byte order. OFFSET is the number of bytes before the first cell.
-"""
+or `NX,NZ` or `NX`. As in the option `-n`, the axis with contiguous cells comes first. DTYPE is NumPy's name of a dtype.
+DTYPE can be a short name such as ">i2", in which the character "<" or ">" gives the byte order. OFFSET is the number of
+bytes before the first cell."""
 
 from __future__ import annotations
 
@@ -67,8 +68,8 @@ class PlainFile:
 
 
 class PackedFile:
-    """A compressed file. Offsets are positions in the unpacked bytes. If a read begins before the end of the previous
-    read, the file is unpacked again from its beginning."""
+    """A compressed file. Offsets in a compressed file are positions in the unpacked bytes. If a read begins before the
+    end of the previous read, the file is unpacked again from its beginning."""
 
     def __init__(self, name: str, unpack: Callable[[], BinaryIO]) -> None:
         self.name, self._unpack = name, unpack
@@ -83,7 +84,7 @@ class PackedFile:
             self._stream = None
 
     def stream(self) -> BinaryIO:
-        """Return the open stream of unpacked bytes. Raises InputError."""
+        """Open the file, and return a stream of its unpacked bytes. Raises InputError."""
         if self._stream is None:
             try:
                 self._stream = self._unpack()
@@ -120,7 +121,8 @@ def array_in_file(
     name: str, file: NumberFile, start: int, shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool,
     cache_bytes: int,
 ) -> InputArray:  # fmt: skip
-    """Return the input array for numbers in a file. The numbers begin at byte `start` and are in C or Fortran order."""
+    """Return the input array for the numbers in a file. The numbers begin at byte `start` and are in C or Fortran
+    order."""
     require_real(name, dtype)
     solid = require_solid(name, shape)
     if fortran:
@@ -135,8 +137,8 @@ def array_in_file(
 
 
 class _FortranOrder:
-    """An array in Fortran order, in which columns along z are contiguous. The class has the interface of a chunked
-    array that has a single chunk."""
+    """An array in a file in Fortran order: the cells of a column along z are contiguous. `_FortranOrder` has the
+    interface of a chunked array, and its single chunk is the whole array."""
 
     def __init__(self, file: NumberFile, start: int, shape: Shape, dtype: np.dtype[Any]) -> None:
         self._file, self._start = file, start
@@ -176,7 +178,8 @@ def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the array `variable` of an .npz archive. If `variable` is "", return the only array of the archive."""
+    """Return the array `variable` of an .npz archive. If `variable` is "", the archive must have only one array, which
+    is returned."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = sorted(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
@@ -193,9 +196,9 @@ def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
-    """Return `variable`. If `variable` is "", return the only name in `names`. Raises InputError if `variable` is not
-    in `names`. Also raises InputError if `variable` is "" and the number of names is not 1. The message lists the
-    names."""
+    """Return `variable`. If `variable` is "", `names` must have only one name, which is returned. Raises InputError if
+    `variable` is not in `names`. Also raises InputError if `variable` is "" and the number of names is not 1. The
+    message lists the names."""
     there = f"there are: {', '.join(names) or 'none'}"
     if variable and variable not in names:
         raise InputError(f"{path} has no array {variable!r}; {there}")
@@ -213,7 +216,7 @@ def _packed_array(file: PackedFile, packed_bytes: int, cache_bytes: int) -> Inpu
     finally:
         file.close()
     unpacked_bytes = start + math.prod(shape) * dtype.itemsize
-    # A gzip file can have huge padding after the data, and the gzip module would read all of this padding.
+    # A gzip file can have huge padding after its data. The gzip module would read all of the padding.
     if packed_bytes > 2 * unpacked_bytes + MAX_PADDING_BYTES:
         raise InputError(f"{file.name} has {packed_bytes} bytes, but holds {unpacked_bytes} unpacked; it is damaged")
     return array_in_file(file.name, file, start, shape, dtype, fortran, cache_bytes)
@@ -232,8 +235,8 @@ def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.d
 
 
 def _header_bytes(file: BinaryIO) -> bytes:
-    """Read and return the header. Nothing after the header is read, because a small packed file can contain an endless
-    amount of data."""
+    """Read and return the header. The function reads only the header, because a small packed file can contain an
+    endless amount of data."""
     begin = file.read(12)
     short = begin[6:7] == b"\1"  # in version 1 of the format, the length has two bytes; in version 2, four
     count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")

@@ -1,12 +1,13 @@
-"""Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr), and objects of xarray.
+"""Input arrays from files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr). Objects of xarray
+are also accepted.
 
-xarray uses h5netcdf for NetCDF of version 4, which is HDF5, and SciPy for classic files. Values of xarray objects are
-read when they are needed: through Dask, from the file, or from memory.
+xarray uses h5netcdf for NetCDF of version 4, which is HDF5, and SciPy for classic files. The values of an xarray object
+are read only when Outcrop needs them: through Dask, from the file, or from memory.
 
-In SEG-Y, traces are columns of the grid. The samples of a trace, in depth or time, lie along z. A volume is (samples,
-inlines, crosslines) = (z, y, x). A section is (samples, traces) = (z, x), with traces in the order of the file. Format:
-SEG-Y rev 1, Society of Exploration Geophysicists 2002. In this standard, inline and crossline numbers are at bytes 189
-and 193 of the trace headers.
+In SEG-Y, traces are columns of the grid. The samples of a trace, in depth or time, lie along z. The axes of a volume
+are (samples, inlines, crosslines) = (z, y, x). The axes of a section are (samples, traces) = (z, x). The traces have
+the order of the file. Format: SEG-Y rev 1, Society of Exploration Geophysicists 2002. In SEG-Y rev 1, the numbers of
+inlines and crosslines are at bytes 189 and 193 of the trace headers.
 
 Zarr arrays can have version 2 or 3 and any chunks. The directory of a run is also a Zarr group.
 """
@@ -74,7 +75,7 @@ def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 @contextmanager
 def _deletions_are_silent() -> Iterator[None]:
-    """Suppress the tracebacks that destructors print after h5netcdf could not open a file."""
+    """Suppress the tracebacks that destructors of h5netcdf print if h5netcdf cannot open a file."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:
         yield
@@ -104,8 +105,8 @@ def is_xarray(values: object) -> bool:
 
 
 def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_bytes: int) -> InputArray:
-    """Return the input array for a DataArray, or for the only variable of a Dataset. The result has the names of the
-    axes if these names are z, y and x."""
+    """Return the input array for a DataArray, or for the only variable of a Dataset. If the names of the axes are among
+    z, y and x, the result has these names."""
     import xarray
 
     if isinstance(values, xarray.Dataset):
@@ -134,8 +135,8 @@ def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: s
 
 
 def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
-    """Remove axes with one sample, beginning with the first axis, until three axes are left. If too few axes have one
-    sample, the result has more than three axes."""
+    """If a variable has more than three axes, remove axes with one sample, beginning with the first axis, until three
+    axes are left. If the variable has too few axes with one sample, the result still has more than three axes."""
     for axis, size in variable.sizes.items():
         if variable.ndim > 3 and size == 1:
             variable = variable.isel({axis: 0})
@@ -156,9 +157,9 @@ class _LazyVariable:
 
 
 def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the section or the volume in a SEG-Y file. A plane of the grid has one sample of every trace. Therefore
-    the whole file is read several times: approximately (file size / `cache_bytes`) times. Raises InputError if the file
-    is not a SEG-Y file, is cut short, or has unstacked traces."""
+    """Return the section or the volume in a SEG-Y file. The values of one plane of the grid are in all traces: one
+    sample of each trace. Therefore the whole SEG-Y file is read several times: approximately (file size /
+    `cache_bytes`) times. Raises InputError if the file is not a SEG-Y file, is cut short, or has unstacked traces."""
     try:
         import segyio
     except ImportError:
@@ -178,7 +179,7 @@ def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 class _Traces:
     """An open SEG-Y file of shape (samples, traces) or (samples, inlines, crosslines). The class has the interface of a
-    chunked array that has a single chunk."""
+    chunked array. The only chunk is the whole array."""
 
     def __init__(self, file: Any) -> None:
         import segyio
@@ -212,8 +213,8 @@ class _Traces:
 
 def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
     """Return the Zarr array at `path`. If `path` is a Zarr group, return its array `variable`. If `variable` is "",
-    return the only array of the group. The directory of a run is also a Zarr group. Its arrays have the values of the
-    current state."""
+    return the only array of the group. The directory of a run is also a Zarr group. The Zarr arrays of a run have the
+    values of the current state."""
     try:
         import zarr
     except ImportError:
@@ -238,16 +239,16 @@ def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:
-    """Return the names of the axes of a Zarr array. In version 3 of Zarr, the metadata has these names. For version 2,
-    xarray stores the names in an attribute."""
+    """Return the names of the axes of a Zarr array. In version 3 of Zarr, the metadata contains the names of the axes.
+    In version 2 of Zarr, the names of the axes are in an attribute that xarray stores."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)
 
 
 def _regular_files(path: Path) -> Any:
     """Return a Zarr store for a folder. The store reads only regular files, and at most `max_bytes` in one call. Zarr's
-    own store would wait forever at a pipe, and would allocate a terabyte of memory to read a sparse file of a
-    terabyte."""
+    own store would wait forever for data from a pipe. For a sparse file of a terabyte, Zarr's own store would allocate
+    a terabyte of memory."""
     from zarr.storage import LocalStore
 
     class RegularFiles(LocalStore):

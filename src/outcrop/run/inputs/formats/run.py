@@ -1,7 +1,7 @@
-"""The committed values of another run as initial values: run.oc, run.oc/u or run.oc:u.
+"""A new run can use the committed values of another run as initial values: run.oc, run.oc/u or run.oc:u.
 
 Each plane is read with its checksum and its seal, as `sim["u"][...]` does. All planes come from one generation. If
-another process commits a new generation in the meantime, reading ends with an error.
+another process commits a new generation while planes are read, reading ends with an error.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from outcrop.run.inputs.input_array import InputArray
 
 
 def run_at(path: Path) -> tuple[Path, str] | None:
-    """Return the directory of a run and the name of an array, if `path` is a run or an array of a run. For a run, the
-    name is "". Otherwise return None."""
+    """Return the directory of a run and the name of an array, if `path` is a run or an array of a run. If `path` is a
+    run, the name of the array is "". If `path` is neither a run nor an array of a run, return None."""
     if os.path.isfile(path / MANIFEST):
         return path, ""
     is_array = path.name != "" and os.path.isfile(path.parent / MANIFEST) and not os.path.isfile(path)
@@ -40,9 +40,9 @@ def arrays_at(path: Path) -> list[str]:
 
 
 def open_run_array(path: Path, name: str) -> InputArray:
-    """Return the input array for the committed values of one array of a run. Without a name, the run must have only one
-    array. Raises InputError for other names, and StorageError if files are missing. Reading the result raises
-    CorruptionError for damaged planes."""
+    """Return the input array for the committed values of one array of a run. If `name` is "", the run must have only
+    one array. Raises InputError if the run has no array `name`, and StorageError if files are missing. A later call
+    that reads a damaged plane of the result raises CorruptionError."""
     storage = RunFolder(path)
     state = State(storage, storage.read())
     state.check()
