@@ -76,7 +76,7 @@ def same(a: Array, b: Array) -> bool:
 
 
 def compiled(dtype: str, isa: str) -> ctypes.CDLL:
-    """Compile all functions, with a loop for each. The loop `run_exp` computes vectors, and `run_exp_1` computes single
+    """Compile a loop for each function. The loop `run_exp` computes vectors, and `run_exp_1` computes single
     numbers."""
     vector_bytes = VECTOR_BYTES[isa]
     lanes = max(1, vector_bytes // np.dtype(dtype).itemsize)

@@ -196,8 +196,8 @@ def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
 
 
 def budget_of(memory: str | None, scale: LadderScale) -> int:
-    """Return the number of bytes of memory for the columns that run out of core. Raises InputError if `memory` is not a
-    size, or if both arrays fit into this memory."""
+    """Return the number of bytes of memory for the columns whose runs are out of core. Raises InputError if `memory` is
+    not a size, or if both arrays fit into this memory."""
     budget_bytes = parse_bytes(memory or USUAL_BUDGET, scale.both_bytes)
     if budget_bytes >= scale.both_bytes:
         raise InputError(f"--memory {memory} is not out of core: both arrays have {format_bytes(scale.both_bytes)}")
