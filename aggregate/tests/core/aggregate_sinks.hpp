@@ -31,8 +31,8 @@ inline std::byte value(std::uint64_t step, std::uint64_t offset) {
   return static_cast<std::byte>((word >> 40) | 1);
 }
 
-/// Returns the bytes of a rank in a step with the base `base`. The function `at` returns the byte for an offset in the
-/// file.
+/// Returns the contents of the memory of a rank. `base` is the offset of the step in the file. The function `at` returns
+/// the byte for an offset in the file.
 inline std::vector<std::byte> part_of(int rank, int size, std::uint64_t base,
                                       const std::function<std::byte(std::uint64_t)> &at) {
   std::vector<std::byte> memory(turns * turn_bytes);

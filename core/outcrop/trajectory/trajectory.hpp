@@ -52,8 +52,8 @@ struct TrajectoryOptions {
 /// commit is still valid.
 class Trajectory {
  public:
-  /// Makes a new trajectory. Places::create() describes the arguments. create() allocates all memory and makes all
-  /// files. Throws InputError and StorageError.
+  /// Makes a new trajectory, allocates all its memory and makes all its files. The arguments are those of
+  /// Places::create(). Throws InputError and StorageError.
   static std::unique_ptr<Trajectory> create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
                                             const std::vector<DirectoryLimit> &directories,
                                             const TrajectoryOptions &options = {});

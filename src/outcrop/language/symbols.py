@@ -129,8 +129,8 @@ def _loads(stages: Sequence[Mapping[Any, sympy.Expr]]) -> list[AppliedUndef]:
 def _whole_updates(name: str, stage: Mapping[Target, sympy.Expr], ndim: int) -> dict[Field, sympy.Expr]:
     """Return one expression for each field of a stage. In the cells of a box, the value is the expression of the box.
     If several boxes contain a cell, the last box decides. In cells outside all boxes, the value is the expression of
-    the field without a box. If the field has no expression without a box, the cells outside all boxes keep the value
-    that they had before the stage.
+    the field without a box. If all expressions of the field have boxes, the cells outside all boxes keep the value that
+    they had before the stage.
     """
     found = {target: expression for target, expression in stage.items() if isinstance(target, Field)}
     for target, expression in stage.items():
