@@ -508,6 +508,17 @@ def test_processes_that_do_not_belong_together_can_be_told_so(tmp_path: Path) ->
     assert "holds a run of one process; go on without mpirun" in line
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_ranks_do_not_begin_in_the_directory_of_a_run_of_one_process(tmp_path: Path, force: bool) -> None:
+    """Checks that the refusal leaves all files and links of the run of one process."""
+    where = tmp_path / "run.oc"
+    computes(None, where, "heat7", {}, [2])
+    before = sorted((str(one), one.lstat().st_mtime_ns) for one in where.rglob("*"))
+    for kind, text, _ in ranks(2, computes, where, "heat7", {"force": force}, [2]):
+        assert kind == "InputError" and "run.oc holds a run of one process; remove this run" in text
+    assert sorted((str(one), one.lstat().st_mtime_ns) for one in where.rglob("*")) == before
+
+
 @pytest.mark.mpi
 def test_a_script_is_the_same_under_mpirun(tmp_path: Path) -> None:
     """Checks two scripts under mpirun: a script without any MPI call, and a script that passes its communicator. Both

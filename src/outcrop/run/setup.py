@@ -62,6 +62,7 @@ from outcrop.run.ranks.part import (
     as_part,
     common_identity,
     is_unfinished_start,
+    new_part_directory,
     part_directory,
     refuse_alone,
     refuse_options,
@@ -167,7 +168,7 @@ def _set_up(options: RunOptions, group: RankGroup | None) -> Setup:
         options = replace(options, stencil=as_stencil(options.stencil))
     if group is not None:
         refuse_options(vars(options))
-        options = replace(options, directory=part_directory(options.directory, group))
+        options = replace(options, directory=new_part_directory(options.directory, group))
         sharing = group.ranks_on_same_cores
         if options.threads is None:
             options = replace(options, threads=max(1, discover.available_cores() // sharing))

@@ -71,6 +71,15 @@ def part_directory(directory: object, group: RankGroup) -> Path | str:
     return str(Path(text) / f"rank-{group.rank}") if text else text
 
 
+def new_part_directory(directory: object, group: RankGroup) -> Path | str:
+    """Return the directory of this rank in a new run. Raises InputError for several directories, and if the directory
+    of all parts holds a run of one process, because the parts would replace the files for other Zarr programs."""
+    found, text = part_directory(directory, group), directory_text(directory, group)
+    if text and RANK not in text and os.path.lexists(Path(text) / MANIFEST):
+        raise InputError(f"directory {text} holds a run of one process; remove this run, or give another directory")
+    return found
+
+
 def refuse_options(options: Mapping[str, Any]) -> None:
     """Raise InputError for options that runs of several ranks do not have yet."""
     for name in LATER:
