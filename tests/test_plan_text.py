@@ -18,6 +18,7 @@ from outcrop.plan.planner import make_plan
 from outcrop.run import engine
 from outcrop.run.progress import Progress, Standing
 from outcrop.tiers import measure
+from outcrop.tiers.declarations import load_machine
 from outcrop.units import format_seconds
 from strategies import MACHINE, assumed_rate, make_problem
 
@@ -70,6 +71,19 @@ def test_a_plan_in_python_has_the_text_of_the_command(tmp_path: Path, capsys: py
     lines = str(planned.plan).splitlines()
     assert len(lines) == len(text.splitlines()) - 2
     assert all(line in text or line.split()[0] in ("memory", "time") for line in lines)
+
+
+@pytest.mark.parametrize(("stencil", "size", "stages"), [("heat16", "20", 1), ("maxwell", "20", 2)])
+def test_a_plan_does_not_show_more_updates_than_the_declared_rate(
+    stencil: str, size: str, stages: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that a plan counts updates in the same way as the report of a run: without the rows and planes of the rim,
+    which are most rows of this grid. The declared rate is the rate of one stage."""
+    words = [stencil, "-n", "512", size, "64", "-t", "20", "--machine", "crest6", "--memory", "16MiB"]
+    text = plan_text(*words, capsys=capsys)
+    rate = float(re.search(r"updates +declared for crest6: ([\d.]+) Gcell/s", text)[1])  # type: ignore[index]
+    declared = load_machine("crest6").updates_per_second["float32"] / 1e9
+    assert 0.1 * declared / stages < rate <= declared / stages
 
 
 def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -157,11 +157,12 @@ def _periodic(plan: Plan, axes: Sequence[str]) -> str:
 
 
 def _cells_updated(plan: Plan) -> float:
-    """Return the number of cell updates of a run. A cell counts once for each step. If a rank also updates rows of
-    other ranks, the cells of these rows also count."""
-    if not plan.problem.is_part:
-        return plan.problem.cells * plan.problem.steps
-    return sum(work.cells for _, work in works_of(plan.problem, plan.passes)) / plan.problem.stages
+    """Return the number of cell updates of a run, counted as in the report of a run (`Engine.sample` in
+    run/engine.py). A cell counts once for each step. The rim in y and z does not count. If the plan updates cells
+    twice, for example rows of other ranks, these cells count twice."""
+    problem = plan.problem
+    cells = sum(work.cells for _, work in works_of(problem, plan.passes))
+    return cells * problem.steps / max(1, problem.levels)
 
 
 def _disk(plan: Plan) -> str:
