@@ -86,6 +86,12 @@ def test_a_plan_does_not_show_more_updates_than_the_declared_rate(
     assert 0.1 * declared / stages < rate <= declared / stages
 
 
+def test_a_quiet_plan_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["heat7", "-n", "40", "40", "40", "-t", "6", "--machine", "crest6", "--memory", "4MiB", "--explain"]
+    assert "not chosen" in plan_text(*words, "--bt", "2", capsys=capsys)
+    assert plan_text(*words, "--bt", "2", "--quiet", capsys=capsys) == ""
+
+
 def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that a static field has one copy on disk, both in a run in place and in any other run."""
     words = ["maxwell_2d", "-n", "40", "60", "-t", "2", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB"]

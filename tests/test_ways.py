@@ -218,8 +218,12 @@ def test_the_command_prints_and_writes_the_ways(tmp_path: Path, capsys: pytest.C
     assert "of memory, the budget is 96 KiB" in found.out
     assert found.err.startswith("outcrop: no history is possible: ") and found.err.count("\n") == 1
     assert call([*plan, "--wrt", "speed"]) == 2
-    assert call([*plan, "--explain"]) == 2
-    assert "leave out --draw, --explain and --check" in capsys.readouterr().err
+    capsys.readouterr()
+    for words in (["--explain"], ["--simulate"], ["--jitter", "5%"], ["--stall", "1"], ["--seed", "0"]):
+        assert call([*plan, *words]) == 2
+        assert capsys.readouterr().err == f"outcrop: --gradient plans two runs; leave out {words[0]}\n"
+    assert call([*plan, "--draw", "a.png", "--check"]) == 2
+    assert "leave out --draw and --check" in capsys.readouterr().err
 
 
 def test_a_gradient_with_too_little_memory_names_what_it_needs(tmp_path: Path) -> None:
