@@ -9,6 +9,7 @@ import resource
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import outcrop as oc
@@ -84,6 +85,19 @@ def test_a_plan_does_not_show_more_updates_than_the_declared_rate(
     rate = float(re.search(r"updates +declared for crest6: ([\d.]+) Gcell/s", text)[1])  # type: ignore[index]
     declared = load_machine("crest6").updates_per_second["float32"] / 1e9
     assert 0.1 * declared / stages < rate <= declared / stages
+
+
+@pytest.mark.parametrize("history", [oc.History("all"), oc.History(3, recompute=True)], ids=["all", "recompute"])
+def test_the_plan_of_an_adjoint_counts_only_the_fields_on_the_disk(history: oc.History, tmp_path: Path) -> None:
+    """Checks that the values of the forward run are not counted as updated fields. The disk has two copies of the
+    updated fields and their previous values, and one copy of the field that is only read."""
+    sim = oc.Simulation("acoustic2_1d", (24,), directory=tmp_path / "run.oc", memory="4MiB", threads=1, unstable=True)
+    sim.assign({"u": 1.0, "v": 0.2})
+    sim.run(6, progress="none", history=history)
+    text = str(sim.adjoint({"u": np.ones(24)}, ["u", "v"], tmp_path / "adjoint.oc").simulation.plan())
+    fields = re.search(r"fields +(\d+) updated, (\d+) with previous values, 1 only read\n", text)
+    assert fields, text
+    assert f"({2 * (int(fields[1]) + int(fields[2])) + 1} arrays)" in text
 
 
 def test_a_quiet_plan_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:

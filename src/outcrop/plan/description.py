@@ -125,7 +125,7 @@ def _because(planned: Planned, figure: str) -> str:
 def _fields(problem: Problem) -> str:
     if len(problem.fields) == 1 and problem.stages == 1 and problem.state_arrays == 1:
         return ""
-    updated = len(problem.fields) - problem.statics
+    updated = sum(one.is_state for one in problem.fields)  # without the values of the forward run of an adjoint run
     older = problem.state_arrays - updated
     parts = [f"{updated} updated", f"{older} with previous values" * (older > 0)]
     parts += [f"{problem.statics} only read" * (problem.statics > 0), f"{problem.stages} stages" * (problem.stages > 1)]
