@@ -100,6 +100,22 @@ def test_the_plan_of_an_adjoint_counts_only_the_fields_on_the_disk(history: oc.H
     assert f"({2 * (int(fields[1]) + int(fields[2])) + 1} arrays)" in text
 
 
+@pytest.mark.parametrize(
+    ("words", "blocks"),
+    [
+        (["heat7", "-n", "128", "128", "128", "--bx", "32"], "64 planes x 64 rows x 32 columns"),
+        (["heat7", "-n", "128", "128", "128", "--bz", "32"], "32 planes"),
+        (["heat4_1d", "-n", "100000", "--bx", "512"], "512 cells"),
+        (["heat4_2d", "-n", "1024", "1000", "--bz", "500", "--bx", "512"], "500 rows x 512 columns"),
+    ],
+)
+def test_a_plan_names_the_sizes_of_its_blocks_along_all_axes(
+    words: list[str], blocks: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["-t", "10", "--scheme", "skewed", "--machine", "crest6", "--memory", "8MiB"]
+    assert f" blocks of {blocks}, slabs of" in plan_text(*words, *more, capsys=capsys)
+
+
 def test_a_quiet_plan_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["heat7", "-n", "40", "40", "40", "-t", "6", "--machine", "crest6", "--memory", "4MiB", "--explain"]
     assert "not chosen" in plan_text(*words, "--bt", "2", capsys=capsys)

@@ -89,6 +89,9 @@ def plan_rows(plan: Plan, budget: str = "", threads: str = "", axes: Sequence[st
     ]
 
 
+BLOCK_UNITS = {3: ("plane", "row", "column"), 2: ("row", "", "column"), 1: ("", "", "cell")}
+"""The units of the sizes of a block along z, y and x, for each number of axes of the user's grid. The unit is "" if the
+user's grid does not have the axis."""
 SHARE_SHOWN = 0.03
 """The times of checksums and of commits are shown if they are at least this share of the time of a run."""
 
@@ -176,7 +179,8 @@ def _blocks(plan: Plan) -> str:
     count, sizes = plan.blocks_per_pass, plan.sizes
     if count == 1:
         return ""
-    cuts = [f"{size} {cells}" for size, cells in ((sizes.block_z, "planes"), (sizes.block_y, "rows")) if size]
+    along = zip((sizes.block_z, sizes.block_y, sizes.block_x), BLOCK_UNITS[plan.problem.ndim], strict=True)
+    cuts = [counted(size, unit) for size, unit in along if size and unit]
     return f"{count} blocks of {' x '.join(cuts)}, "
 
 
