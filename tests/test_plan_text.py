@@ -20,8 +20,33 @@ from outcrop.run import engine
 from outcrop.run.progress import Progress, Standing
 from outcrop.tiers import measure
 from outcrop.tiers.declarations import load_machine
-from outcrop.units import format_seconds
+from outcrop.units import format_bytes, format_rate, format_seconds
 from strategies import MACHINE, assumed_rate, make_problem
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (format_bytes(1023), "1023 B"),
+        (format_bytes(1023.6), "1 KiB"),
+        (format_bytes(1536), "1.5 KiB"),
+        (format_bytes((1 << 20) - 1), "1 MiB"),
+        (format_bytes(1023.4 * 2**20), "1023 MiB"),
+        (format_bytes(24080 << 40), "23.52 PiB"),
+        (format_bytes(1 << 63), "8 EiB"),
+        (format_bytes(-(1 << 20) + 1), "-1 MiB"),
+        (format_rate(999.4e6), "999 M"),
+        (format_rate(999.6e6), "1.00 G"),
+        (format_rate(5.4e9), "5.40 G"),
+        (format_rate(999.999e9), "1.00 T"),
+        (format_rate(24e15), "24000.00 T"),
+        (format_seconds(9.9996), "10.0 s"),
+        (format_seconds(59.96), "1 min 00 s"),
+        (format_seconds(3599.7), "1 h 00 min"),
+    ],
+)
+def test_a_rounded_number_has_the_unit_of_the_number_that_is_shown(text: str, expected: str) -> None:
+    assert text == expected
 
 
 def plan_text(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
