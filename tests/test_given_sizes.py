@@ -151,6 +151,29 @@ def test_sizes_that_cannot_be_are_one_line(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["heat4_2d", "-n", "1000", "2000", "--by", "100"],
+         "by 100: a grid of two axes has one row in each plane; leave by out, or give bz, which divides y"),
+        (["heat4_1d", "-n", "1000", "--by", "3"], "by 3: a grid of one axis has one plane of one row; leave by out"),
+        (["heat4_1d", "-n", "1000", "--bz", "3"], "bz 3: a grid of one axis has one plane of one row; leave bz out"),
+        (["heat4_2d", "-n", "1000", "2000", "--bz", "1"],
+         "bz 1 is less than the stencil's radius 2 along y; give more"),
+        (["heat4_2d", "-n", "1000", "2000", "--bz", "2001"],
+         "bz 2001 is more than the grid's 2000 along y; give at most 2000"),
+        (["heat4_2d", "-n", "1000", "2000", "--slab", "2001"],
+         "slab 2001 is more than the 2000 rows of the grid; give at most 2000"),
+    ],
+)  # fmt: skip
+def test_refused_sizes_name_the_axes_of_the_users_grid(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scheme = ["--scheme", "skewed", "--machine", "crest6", "--memory", "8MiB"]
+    assert call(["plan", *words, "-t", "9", *scheme]) == 2
+    assert capsys.readouterr().err == f"outcrop: {message}\n"
+
+
 def test_rows_of_a_block_are_those_direct_transfers_can_begin_at(tmp_path: Path) -> None:
     """Checks that a block must begin at a row that is aligned for direct transfers. The error names the nearest valid
     sizes. In this test, a row has 1536 bytes, so only each eighth row begins at a multiple of 4096 bytes.

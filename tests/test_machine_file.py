@@ -252,6 +252,9 @@ def test_rates_follow_cores_and_memory() -> None:
     assert declared.update_rate(problem, 2)(thick) == pytest.approx(declared.update_rate(problem, 4)(thick) / 2)
     swept = declared.update_rate(problem, 4)(Sizes(8, 512, diamond=0))
     assert swept == pytest.approx(12e9 / (3 * 4)), "three words of four bytes for a cell"
+    for levels, sizes in ((1, Sizes(1, 10**6, 32)), (2, Sizes(2, 10**6, 32)), (2, Sizes(2, 10**6, 32, chunk=64))):
+        rate = replace(declared, updates_per_second={"float32": 1e12}).update_rate(problem, 4)(sizes)
+        assert rate == pytest.approx(levels * swept, rel=1e-3), "a tile cannot have more levels than the pass"
     with pytest.raises(InputError, match="float64"):
         declared.update_rate(make_problem((8, 8, 8), (1, 1, 1), 1, "float64"), 1)
     options = RunOptions("heat7", (1024, 512, 512), memory="64MiB", steps=64)

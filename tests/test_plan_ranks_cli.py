@@ -227,6 +227,7 @@ def test_the_time_line_of_parts_along_z_is_simulated() -> None:
     ("words", "message"),
     [
         (["--ranks", "4", "--jitter", "5%"], "give --simulate, too"),
+        (["--ranks", "4", "--seed", "0"], "--seed are for a simulation; give --simulate, too"),
         (["--simulate"], "give --ranks N, too"),
         (["--ranks", "4", "--simulate", "--jitter", "5"], "--jitter '5' must be a percentage"),
         (["--ranks", "4", "--simulate", "--jitter", "80%"], "--jitter '80%' must be a percentage"),

@@ -9,6 +9,7 @@ import resource
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import outcrop as oc
@@ -18,8 +19,34 @@ from outcrop.plan.planner import make_plan
 from outcrop.run import engine
 from outcrop.run.progress import Progress, Standing
 from outcrop.tiers import measure
-from outcrop.units import format_seconds
+from outcrop.tiers.declarations import load_machine
+from outcrop.units import format_bytes, format_rate, format_seconds
 from strategies import MACHINE, assumed_rate, make_problem
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (format_bytes(1023), "1023 B"),
+        (format_bytes(1023.6), "1 KiB"),
+        (format_bytes(1536), "1.5 KiB"),
+        (format_bytes((1 << 20) - 1), "1 MiB"),
+        (format_bytes(1023.4 * 2**20), "1023 MiB"),
+        (format_bytes(24080 << 40), "23.52 PiB"),
+        (format_bytes(1 << 63), "8 EiB"),
+        (format_bytes(-(1 << 20) + 1), "-1 MiB"),
+        (format_rate(999.4e6), "999 M"),
+        (format_rate(999.6e6), "1.00 G"),
+        (format_rate(5.4e9), "5.40 G"),
+        (format_rate(999.999e9), "1.00 T"),
+        (format_rate(24e15), "24000.00 T"),
+        (format_seconds(9.9996), "10.0 s"),
+        (format_seconds(59.96), "1 min 00 s"),
+        (format_seconds(3599.7), "1 h 00 min"),
+    ],
+)
+def test_a_rounded_number_has_the_unit_of_the_number_that_is_shown(text: str, expected: str) -> None:
+    assert text == expected
 
 
 def plan_text(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -70,6 +97,54 @@ def test_a_plan_in_python_has_the_text_of_the_command(tmp_path: Path, capsys: py
     lines = str(planned.plan).splitlines()
     assert len(lines) == len(text.splitlines()) - 2
     assert all(line in text or line.split()[0] in ("memory", "time") for line in lines)
+
+
+@pytest.mark.parametrize(("stencil", "size", "stages"), [("heat16", "20", 1), ("maxwell", "20", 2)])
+def test_a_plan_does_not_show_more_updates_than_the_declared_rate(
+    stencil: str, size: str, stages: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that a plan counts updates in the same way as the report of a run: without the rows and planes of the rim,
+    which are most rows of this grid. The declared rate is the rate of one stage."""
+    words = [stencil, "-n", "512", size, "64", "-t", "20", "--machine", "crest6", "--memory", "16MiB"]
+    text = plan_text(*words, capsys=capsys)
+    rate = float(re.search(r"updates +declared for crest6: ([\d.]+) Gcell/s", text)[1])  # type: ignore[index]
+    declared = load_machine("crest6").updates_per_second["float32"] / 1e9
+    assert 0.1 * declared / stages < rate <= declared / stages
+
+
+@pytest.mark.parametrize("history", [oc.History("all"), oc.History(3, recompute=True)], ids=["all", "recompute"])
+def test_the_plan_of_an_adjoint_counts_only_the_fields_on_the_disk(history: oc.History, tmp_path: Path) -> None:
+    """Checks that the values of the forward run are not counted as updated fields. The disk has two copies of the
+    updated fields and their previous values, and one copy of the field that is only read."""
+    sim = oc.Simulation("acoustic2_1d", (24,), directory=tmp_path / "run.oc", memory="4MiB", threads=1, unstable=True)
+    sim.assign({"u": 1.0, "v": 0.2})
+    sim.run(6, progress="none", history=history)
+    text = str(sim.adjoint({"u": np.ones(24)}, ["u", "v"], tmp_path / "adjoint.oc").simulation.plan())
+    fields = re.search(r"fields +(\d+) updated, (\d+) with previous values, 1 only read\n", text)
+    assert fields, text
+    assert f"({2 * (int(fields[1]) + int(fields[2])) + 1} arrays)" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "blocks"),
+    [
+        (["heat7", "-n", "128", "128", "128", "--bx", "32"], "64 planes x 64 rows x 32 columns"),
+        (["heat7", "-n", "128", "128", "128", "--bz", "32"], "32 planes"),
+        (["heat4_1d", "-n", "100000", "--bx", "512"], "512 cells"),
+        (["heat4_2d", "-n", "1024", "1000", "--bz", "500", "--bx", "512"], "500 rows x 512 columns"),
+    ],
+)
+def test_a_plan_names_the_sizes_of_its_blocks_along_all_axes(
+    words: list[str], blocks: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["-t", "10", "--scheme", "skewed", "--machine", "crest6", "--memory", "8MiB"]
+    assert f" blocks of {blocks}, slabs of" in plan_text(*words, *more, capsys=capsys)
+
+
+def test_a_quiet_plan_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["heat7", "-n", "40", "40", "40", "-t", "6", "--machine", "crest6", "--memory", "4MiB", "--explain"]
+    assert "not chosen" in plan_text(*words, "--bt", "2", capsys=capsys)
+    assert plan_text(*words, "--bt", "2", "--quiet", capsys=capsys) == ""
 
 
 def test_a_plan_in_place_has_one_copy_of_the_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from outcrop.plan.gradient import WayChoice
 from outcrop.plan.machine import StorageRates
 from outcrop.run.options import RunOptions
 from outcrop.run.setup import set_up_elsewhere
-from outcrop.run.ways import choose_elsewhere, task_elsewhere
+from outcrop.run.ways import choose_elsewhere, history_of, task_elsewhere
 from outcrop.tiers.declarations import load_machine
 
 CELLS, STEPS = 48, 12
@@ -218,8 +218,12 @@ def test_the_command_prints_and_writes_the_ways(tmp_path: Path, capsys: pytest.C
     assert "of memory, the budget is 96 KiB" in found.out
     assert found.err.startswith("outcrop: no history is possible: ") and found.err.count("\n") == 1
     assert call([*plan, "--wrt", "speed"]) == 2
-    assert call([*plan, "--explain"]) == 2
-    assert "leave out --draw, --explain and --check" in capsys.readouterr().err
+    capsys.readouterr()
+    for words in (["--explain"], ["--simulate"], ["--jitter", "5%"], ["--stall", "1"], ["--seed", "0"]):
+        assert call([*plan, *words]) == 2
+        assert capsys.readouterr().err == f"outcrop: --gradient plans two runs; leave out {words[0]}\n"
+    assert call([*plan, "--draw", "a.png", "--check"]) == 2
+    assert "leave out --draw and --check" in capsys.readouterr().err
 
 
 def test_a_gradient_with_too_little_memory_names_what_it_needs(tmp_path: Path) -> None:
@@ -227,3 +231,23 @@ def test_a_gradient_with_too_little_memory_names_what_it_needs(tmp_path: Path) -
     with pytest.raises(BudgetError, match=r"no history is possible: .* of memory, the budget is"):
         sim.gradient(6, oc.Misfit("u", None), "v", memory="16KiB", progress="none")
     assert sim.step == 0
+
+
+def test_a_gradient_that_needs_no_states_names_the_memory_that_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks the message for a linear equation, whose only way is the way without a history. The message gives the
+    memory of the adjoint run, and this memory is enough."""
+    plan = ["plan", "heat7", "-n", "32", "32", "32", "-t", "7", "--machine", "crest6", "--gradient", "--wrt", "u"]
+    file = tmp_path / "ways.json"
+    assert call([*plan, "--memory", "40KiB", "--json", str(file)]) == 2
+    (only,) = json.loads(file.read_text())["ways"]
+    assert (only["way"], only["chosen"]) == ("no history", False)
+    needed = only["bytes_memory_needed"]
+    assert capsys.readouterr().err == (
+        f"outcrop: no gradient is possible: the adjoint run needs {needed // 1024} KiB of memory, the budget is "
+        "40 KiB; give a larger --memory\n"
+    )
+    assert call([*plan, "--memory", str(needed)]) == 0
+    with pytest.raises(BudgetError, match="no gradient is possible: the adjoint run needs"):
+        history_of(chosen(1e7, "16KiB", "u", stencil="heat7"))

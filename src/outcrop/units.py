@@ -51,15 +51,14 @@ def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes as text. Example: 1536 -> "1.5 KiB". The unit is the largest binary unit up to TiB that
-    is not larger than `count`."""
-    if abs(count) < 1024:
-        return f"{count:.0f} B"
-    for unit in ("KiB", "MiB", "GiB"):
-        count /= 1024
-        if abs(count) < 1024:
-            return f"{count:.4g} {unit}"
-    return f"{count / 1024:.4g} TiB"
+    """Return a number of bytes as text. Example: 1536 -> "1.5 KiB". The unit is the largest binary unit up to EiB that
+    is not larger than the rounded number."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        text = f"{count:.0f}" if unit == "B" else f"{count:.4g}"
+        if abs(float(text)) < 1024:
+            return f"{text} {unit}"
+        count /= min(1024, abs(count))  # if `count` is rounded up to 1024, the text has one whole next unit
+    return f"{count:.4g} EiB"
 
 
 def format_bytes_up(count: int) -> str:
@@ -73,9 +72,9 @@ def format_bytes_up(count: int) -> str:
 
 def format_seconds(seconds: float) -> str:
     """Return a duration as text. Examples: "0.123 s", "12.3 s", "4 min 05 s", "3 h 20 min"."""
-    if seconds < 10:
+    if round(seconds, 3) < 10:
         return f"{seconds:.3f} s"
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
@@ -85,11 +84,12 @@ def format_seconds(seconds: float) -> str:
 
 def format_rate(per_second: float) -> str:
     """Return a rate as text, with a decimal prefix and without a unit. Example: 5.4e9 -> "5.40 G"."""
-    for unit in ("", "k", "M"):
-        if abs(per_second) < 1000:
-            return f"{per_second:.3g} {unit}"
-        per_second /= 1000
-    return f"{per_second:.2f} G"
+    for prefix in ("", "k", "M", "G"):
+        text = f"{per_second:.2f}" if prefix == "G" else f"{per_second:.3g}"
+        if abs(float(text)) < 1000:
+            return f"{text} {prefix}"
+        per_second /= min(1000, abs(per_second))  # if the rate is rounded up to 1000, the text has the next prefix
+    return f"{per_second:.2f} T"
 
 
 def counted(number: int, what: str, plural: str = "s") -> str:

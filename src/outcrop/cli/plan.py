@@ -51,14 +51,21 @@ def plan(
     stall: Annotated[
         float | None, Option(metavar="SECONDS", help="with --simulate: pauses of this length in one of 200 slabs")
     ] = None,
-    seed: Annotated[int, Option(metavar="N", help="the seed of the random numbers of --jitter and --stall")] = 0,
+    seed: Annotated[
+        int | None, Option(metavar="N", help="with --simulate: the seed of --jitter and --stall (default 0)")
+    ] = None,
 ) -> None:
     """Show what `outcrop run` would do with the same arguments, and predict its cost. Nothing is changed."""
     options.check_output(json, "--json")
     options.check_picture(draw, "--draw")
     is_gradient = gradient or bool(wrt)
-    if is_gradient and (draw is not None or explain or check):
-        raise InputError("--gradient plans two runs; leave out --draw, --explain and --check")
+    of_one_run = {
+        "--draw": draw is not None, "--explain": explain, "--check": check, "--simulate": simulate,
+        "--jitter": jitter is not None, "--stall": stall is not None, "--seed": seed is not None,
+    }  # fmt: skip
+    if is_gradient and any(of_one_run.values()):
+        wrong = " and ".join(flag for flag, is_given in of_one_run.items() if is_given)
+        raise InputError(f"--gradient plans two runs; leave out {wrong}")
     from outcrop.cli import plan_ranks
 
     if machine is None:
@@ -72,11 +79,11 @@ def plan(
             raise InputError("--gradient plans runs of one process; leave out --ranks")
         plan_gradient(chosen, declared, tuple(wrt) if wrt else None, json, quiet)
         return
-    if not simulate and (jitter is not None or stall is not None):
-        raise InputError("--jitter and --stall are for a simulation; give --simulate, too")
+    if not simulate and (jitter is not None or stall is not None or seed is not None):
+        raise InputError("--jitter, --stall and --seed are for a simulation; give --simulate, too")
     if simulate and ranks == 1:
         raise InputError("--simulate is about several ranks; give --ranks N, too")
-    disturbance = plan_ranks.as_disturbance(jitter, stall, seed)
+    disturbance = plan_ranks.as_disturbance(jitter, stall, seed or 0)
     several = plan_ranks.plan_ranks(chosen, declared, ranks, parts_z) if ranks > 1 else None
     simulated = plan_ranks.simulate_ranks(*several, disturbance) if several and simulate else None
     planned = make_plan(chosen, declared) if several is None else several[1]
@@ -118,7 +125,7 @@ def plan(
             print(describe(planned, several[0].every.problem, about, proved))
         for text in _missing_here(chosen, planned) if declared is None else ():
             print(f"note: {text}", file=sys.stderr)
-    if explain:
+    if explain and not quiet:
         from outcrop.cli.plan_details import show_candidates
 
         show_candidates(planned)

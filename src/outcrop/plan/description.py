@@ -89,6 +89,9 @@ def plan_rows(plan: Plan, budget: str = "", threads: str = "", axes: Sequence[st
     ]
 
 
+BLOCK_UNITS = {3: ("plane", "row", "column"), 2: ("row", "", "column"), 1: ("", "", "cell")}
+"""The units of the sizes of a block along z, y and x, for each number of axes of the user's grid. The unit is "" if the
+user's grid does not have the axis."""
 SHARE_SHOWN = 0.03
 """The times of checksums and of commits are shown if they are at least this share of the time of a run."""
 
@@ -125,7 +128,7 @@ def _because(planned: Planned, figure: str) -> str:
 def _fields(problem: Problem) -> str:
     if len(problem.fields) == 1 and problem.stages == 1 and problem.state_arrays == 1:
         return ""
-    updated = len(problem.fields) - problem.statics
+    updated = sum(one.is_state for one in problem.fields)  # without the values of the forward run of an adjoint run
     older = problem.state_arrays - updated
     parts = [f"{updated} updated", f"{older} with previous values" * (older > 0)]
     parts += [f"{problem.statics} only read" * (problem.statics > 0), f"{problem.stages} stages" * (problem.stages > 1)]
@@ -157,11 +160,12 @@ def _periodic(plan: Plan, axes: Sequence[str]) -> str:
 
 
 def _cells_updated(plan: Plan) -> float:
-    """Return the number of cell updates of a run. A cell counts once for each step. If a rank also updates rows of
-    other ranks, the cells of these rows also count."""
-    if not plan.problem.is_part:
-        return plan.problem.cells * plan.problem.steps
-    return sum(work.cells for _, work in works_of(plan.problem, plan.passes)) / plan.problem.stages
+    """Return the number of cell updates of a run, counted as in the report of a run (`Engine.sample` in
+    run/engine.py). A cell counts once for each step. The rim in y and z does not count. If the plan updates cells
+    twice, for example rows of other ranks, these cells count twice."""
+    problem = plan.problem
+    cells = sum(work.cells for _, work in works_of(problem, plan.passes))
+    return cells * problem.steps / max(1, problem.levels)
 
 
 def _disk(plan: Plan) -> str:
@@ -175,7 +179,8 @@ def _blocks(plan: Plan) -> str:
     count, sizes = plan.blocks_per_pass, plan.sizes
     if count == 1:
         return ""
-    cuts = [f"{size} {cells}" for size, cells in ((sizes.block_z, "planes"), (sizes.block_y, "rows")) if size]
+    along = zip((sizes.block_z, sizes.block_y, sizes.block_x), BLOCK_UNITS[plan.problem.ndim], strict=True)
+    cuts = [counted(size, unit) for size, unit in along if size and unit]
     return f"{count} blocks of {' x '.join(cuts)}, "
 
 

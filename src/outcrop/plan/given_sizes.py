@@ -19,6 +19,7 @@ from functools import partial
 from outcrop.errors import InputError
 from outcrop.plan.plan import Scheme
 from outcrop.plan.problem import Problem
+from outcrop.units import counted
 
 MAX_STEPS_OF_PASS = 10_000
 """The maximum number of steps in a pass. More steps would not make a run faster, but they would make the list of
@@ -95,9 +96,15 @@ def require_possible(problem: Problem, given: GivenSizes, max_levels: int) -> No
     """Raise InputError if a given size is not possible. The message names the nearest possible size. A pass may have at
     most `max_levels` levels."""
     (nz, ny, nx), (radius_z, radius_y, radius_x) = problem.shape, problem.radii
+    if problem.ndim == 2 and given.by not in (None, ny):
+        remedy = "leave by out, or give bz, which divides y"
+        raise InputError(f"by {given.by}: a grid of two axes has one row in each plane; {remedy}")
+    for name, size in (("by", given.by), ("bz", given.bz)):
+        if problem.ndim == 1 and size not in (None, 1):
+            raise InputError(f"{name} {size}: a grid of one axis has one plane of one row; leave {name} out")
     _check_block("bx", given.bx, nx, radius_x, problem.vector_cells, "cells, a whole vector")
     _check_block("by", given.by, ny, radius_y, problem.row_group, "rows, which direct I/O needs")
-    _check_block("bz", given.bz, nz, radius_z, 1, "")
+    _check_block("bz", given.bz, nz, radius_z, 1, "", "y" if problem.ndim == 2 else "z")
     for name, size, extent, is_periodic in (
         ("by", given.by, ny, problem.periodic[1]),
         ("bx", given.bx, nx, problem.periodic[2]),
@@ -121,20 +128,24 @@ def require_possible(problem: Problem, given: GivenSizes, max_levels: int) -> No
     if given.bt is not None and given.bt > MAX_STEPS_OF_PASS:
         raise InputError(f"bt {given.bt}: a pass has at most {MAX_STEPS_OF_PASS} steps; give fewer")
     if given.slab is not None and given.slab > nz:
-        raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
+        planes = counted(nz, "row" if problem.ndim == 2 else "plane")
+        raise InputError(f"slab {given.slab} is more than the {planes} of the grid; give at most {nz}")
     widest = max(1, ny // problem.skew_y)
     # On a grid with one row, tiles do not divide rows, so any `diamond` is possible.
     if given.diamond is not None and given.diamond > widest and ny > 1:
         raise InputError(f"diamond {given.diamond} is wider than the {ny} rows of the grid; give at most {widest}")
 
 
-def _check_block(name: str, size: int | None, extent: int, radius: int, multiple: int, unit: str) -> None:
+def _check_block(
+    name: str, size: int | None, extent: int, radius: int, multiple: int, unit: str, axis: str = ""
+) -> None:
+    axis = axis or name[1]
     if size is None or size == extent:
         return
     if size > extent:
-        raise InputError(f"{name} {size} is more than the grid's {extent} along {name[1]}; give at most {extent}")
+        raise InputError(f"{name} {size} is more than the grid's {extent} along {axis}; give at most {extent}")
     if size < radius:
-        raise InputError(f"{name} {size} is less than the stencil's radius {radius} along {name[1]}; give more")
+        raise InputError(f"{name} {size} is less than the stencil's radius {radius} along {axis}; give more")
     if size % multiple:
         below, above = size // multiple * multiple, min(extent, (size // multiple + 1) * multiple)
         nearest = f"{below} or {above}" if below >= max(1, radius) else f"{above}"

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
+from outcrop.errors import by_caller
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.history import first_states, listed, repeated_segments, steps_of_pass
 from outcrop.plan.machine import Machine, UpdateRate
@@ -128,8 +129,12 @@ class WayChoice:
     @property
     def refusal(self) -> str:
         """The error message if all ways are impossible. The message gives the reasons why two of the histories are
-        impossible: the first history, and the history that needs the least memory or disk."""
+        impossible: the first history, and the history that needs the least memory or disk. If the adjoint run reads no
+        states, the message gives the reason why the only way is impossible."""
         kept = [one for one in self.ways if one.way.every]
+        if not kept:
+            (only,) = self.ways
+            return f"no gradient is possible: {only.why}; give a larger {by_caller('--memory', 'memory=')}"
 
         def needs(one: JudgedWay) -> tuple[bool, bool, int]:
             is_large = _OVER_DISK in one.why
@@ -213,7 +218,8 @@ def _refused(way: Way, limits: Limits) -> JudgedWay:
         needs.append(f"needs {format_bytes(way.history_bytes)} {_OVER_DISK}, {limits.disk_why}")
     if smallest > limits.memory_adjoint_bytes:
         given = format_bytes(limits.memory_adjoint_bytes)
-        needs.append(f"needs {format_bytes(smallest)} {_OVER_MEMORY}, the budget is {given}")
+        who = "" if way.every else "the adjoint run "  # the text "needs ..." follows the name of a history in messages
+        needs.append(f"{who}needs {format_bytes(smallest)} {_OVER_MEMORY}, the budget is {given}")
     elif forward > limits.memory_forward_bytes:
         given = format_bytes(limits.memory_forward_bytes)
         needs.append(f"the forward run needs {format_bytes(forward)} {_OVER_MEMORY}, the budget is {given}")

@@ -6,7 +6,7 @@ updates. If the data are not in the caches, the bandwidth of the memory also lim
 sweep moves three words between memory and caches. A plain sweep reads the old value, fetches the cache line of the new
 value, and writes the new value. A diamond of half height D moves three words for each cell once for D levels. A band is
 a tile with all rows (`Sizes.chunk`). A band of half height D moves three words for each cell once for 2 D levels. The
-update rate of diamonds is:
+number of these levels is at most the number of levels of the pass. The update rate of diamonds is:
 
     rate(D) = min(declared rate, memory bandwidth / (3 e / D)), e bytes per cell, D = 1 for plain sweeps
 """
@@ -172,7 +172,8 @@ class DeclaredMachine:
         most = self.updates_per_second[problem.dtype] * threads / self.cores
 
         def rate(sizes: Sizes) -> float:
-            words = WORDS_PER_SWEEP / max(1, sizes.diamond * (2 if sizes.chunk else 1))
+            levels = max(1, min(sizes.levels, sizes.diamond * (2 if sizes.chunk else 1)))
+            words = WORDS_PER_SWEEP / levels
             by_memory = self.memory_bytes_per_second / (words * problem.item_bytes)
             return min(most, by_memory) / edge_factor(problem, sizes)
 

@@ -32,6 +32,7 @@ from outcrop.plan.machine import DeclaredMachine, Machine, UpdateRate
 from outcrop.plan.planner import Planned, choose, find_scheme, require_budget, smallest_budget_bytes
 from outcrop.plan.problem import AcquisitionDemand, Problem
 from outcrop.plan.ranks import part_of
+from outcrop.plan.schemes import RANK_SCHEMES
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.parts import own_traces
 from outcrop.run.acquisition.pass_acquisition import demand_of, undivided_groups
@@ -459,10 +460,11 @@ def _describe(
 
 
 def require_plan(setup: Setup) -> None:
-    """Raise BudgetError if the budget of the run is too small. The message names the smallest budget that works. The
-    message also says if the budget is sufficient without computed fields, or with another history of an adjoint run."""
+    """Raise InputError if the scheme of the run is impossible, and BudgetError if the budget is too small. The message
+    of a BudgetError names the smallest budget that works. This message also says if the budget is sufficient without
+    computed fields, or with another history of an adjoint run."""
     settings, states = setup.description.settings, setup.description.states
-    problem, scheme = _smallest_problem(setup, states), settings.scheme if settings.given else "auto"
+    problem, scheme = _smallest_problem(setup, states), settings.scheme
     try:
         require_budget(problem, settings.memory_bytes, scheme, settings.given)
     except BudgetError as error:
@@ -496,7 +498,7 @@ def _fitting_history(setup: Setup, states: StatesEntry) -> str:
 
     def fits(every: int) -> bool:
         one = replace(states, every=every) if every > 1 else replace(states, every=1, stencil=None, source_cells=0)
-        return smallest_budget_bytes(_smallest_problem(setup, one)) <= settings.memory_bytes
+        return smallest_budget_bytes(_smallest_problem(setup, one), settings.scheme) <= settings.memory_bytes
 
     fitting, beyond = 1, min(states.every, states.steps)
     while beyond - fitting > 1:  # large numbers are tried last, because it takes long to list the updates of many steps
@@ -556,10 +558,8 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
     else:
         budget_bytes = parse_memory(options.memory, declared.memory_bytes)
         if budget_bytes > declared.memory_bytes:
-            largest = format_bytes(declared.memory_bytes)
-            raise InputError(
-                f"memory {options.memory} is more than machine {declared.name} has; give at most {largest}"
-            )
+            most = format_bytes(declared.memory_bytes)
+            raise InputError(f"memory {options.memory} is more than machine {declared.name} has; give at most {most}")
     initial = Initial(options, budget_bytes)
     what = definition_of(options, initial.shape)
     ranges = constant_ranges(initial.by_name(what.stencil, what.shape))
@@ -569,7 +569,8 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
     if options.functions == "auto" and what.computed:
         demand = demand_of(what.acquisition.entries, what.dtype)
         problem = replace(problem_of(what, 1, bool(options.in_place)), acquisition=demand)
-        if smallest_budget_bytes(problem, options.scheme if sizes else "auto", sizes) > budget_bytes:
+        scheme = "auto" if options.scheme in RANK_SCHEMES else options.scheme
+        if smallest_budget_bytes(problem, scheme, sizes) > budget_bytes:
             what = replace(what, computed={})
     layout = make_layout(grid_shape(what.shape), what.dtype)
     problem = problem_of(what, as_steps(options.steps), bool(options.in_place))
