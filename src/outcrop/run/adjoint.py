@@ -172,7 +172,7 @@ def adjoint_run(
 
     if forward is None:  # otherwise, an operator uses the last parameters for all steps (inversion.py)
         forward = Forward.of(simulation)
-        forward.require_one_set_of_parameters()
+        forward.require_unchanged()
     derived = derive(forward.stencil, forward.manifest, wrt)
     place, is_old = find_place(simulation, directory, force, resume)
     found = open_run(place, memory, threads) if is_old else None

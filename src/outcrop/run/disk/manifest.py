@@ -288,7 +288,8 @@ class Manifest(Description):
     it (run/ranks/agreement.py). `before` is None in runs that are not parts, and in the first generation. `pace`
     describes the progress of the latest call of `run`, or is None before the first call. `computed_from` has an entry
     for each computed field that has been computed. Steps after step `parameters_step` use `parameters`. Earlier steps
-    can have used other parameters."""
+    can have used other parameters. `assigned_step` is the last step after which values were assigned to fields of the
+    state, or 0 if values were assigned only before the first step."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -304,6 +305,7 @@ class Manifest(Description):
     pace: PaceEntry | None = None
     computed_from: dict[Name, ComputedFrom] = field(default_factory=dict)
     parameters_step: Count = 0
+    assigned_step: Count = 0
     format: int = field(default=FORMAT)
 
     @property
@@ -337,6 +339,12 @@ class Manifest(Description):
 def new_manifest(description: Description, target_step: int = 0) -> Manifest:
     given = {one.name: getattr(description, one.name) for one in fields(Description)}
     return Manifest(**given, identity=uuid.uuid4().hex, target_step=target_step)
+
+
+def moved_members(manifest: Manifest) -> dict[str, Any]:
+    """Return the members of a manifest that describe the values of the run. If all values move to another number or
+    grid of ranks, these members stay the same."""
+    return {name: getattr(manifest, name) for name in ("ranges", "parameters_step", "assigned_step")}
 
 
 def resume_command(manifest: Manifest, place: Path) -> str:
@@ -394,7 +402,8 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest. Members that earlier versions of Outcrop did not write get default values."""
     content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None,
                "axes": [], "computed": {}, "computed_from": {}, "first_time": None, "is_backward": False,
-               "adjoint_of": None, "fixed_parameters": {}, "parameters_step": 0, **content}  # fmt: skip
+               "adjoint_of": None, "fixed_parameters": {}, "parameters_step": 0, "assigned_step": 0,
+               **content}  # fmt: skip
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -438,6 +447,7 @@ def _check_derived(manifest: Manifest) -> None:
         "coordinates": manifest.coordinates is not None
         and (len(manifest.coordinates.spacing), len(manifest.coordinates.origin)) != (ndim, ndim),
         "parameters_step": manifest.parameters_step > manifest.step,
+        "assigned_step": manifest.assigned_step > manifest.step,
         "begun": not (manifest.begun or {}).keys() <= set(names),
         "ranges": not manifest.ranges.keys() <= set(names),
         "computed": not manifest.computed.keys() <= {entry.name for entry in manifest.static},

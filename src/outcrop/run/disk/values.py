@@ -210,6 +210,7 @@ def _begin(
         _write(state, name, 1 - manifest.current, source, io)
     others()
     lost = [entry.name for entry in manifest.state if entry.name not in values]
+    _note_step(state)
     state.commit(manifest.step, values, lost)
 
 
@@ -245,7 +246,15 @@ def _replace(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
             with state.planes_of(entry.name, io) as planes:
                 _write(state, entry.name, 1 - manifest.current, planes.read, io)
             written.append(entry.name)
+    _note_step(state)
     state.commit(manifest.step, written)
+
+
+def _note_step(state: State) -> None:
+    """If values are assigned after some steps, store the number of steps. The number is stored before the commit of the
+    values, so that no interruption leaves new values without it."""
+    if step := state.manifest.step:
+        state.change(assigned_step=step)
 
 
 def _write(state: State, name: str, copy: int, source: PlaneSource, io: str) -> None:
