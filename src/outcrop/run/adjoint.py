@@ -231,9 +231,13 @@ def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: b
     if description.states:
         raise InputError("this run is an adjoint run that reads states of another run; it has no adjoint")
     derived = derive_adjoint(stencil, description.taps.sources, as_boundary(description.boundary), wrt, is_scaled)
-    if fixed := [name for name in derived.names if name in description.fixed_parameters]:
-        what = description.fixed_parameters[fixed[0]]
-        raise InputError(f"wrt: there is no gradient with respect to {fixed[0]}, because {what} was computed with it")
+    if fixed := [name for name in derived.names if name in description.without_gradient]:
+        what, remedy = description.without_gradient[fixed[0]], ""
+        if other := description.fixed_fields.get(fixed[0]):
+            remedy = f"; in the equations, use a Function of your own in place of {other}, and apply the chain rule"
+        raise InputError(
+            f"wrt: there is no gradient with respect to {fixed[0]}, because {what} was computed with it{remedy}"
+        )
     return derived
 
 

@@ -124,7 +124,8 @@ class Description:
     boundary of the whole grid. `computed` maps the names of computed fields to their terms (language/static_terms.py),
     in JSON form. `stencil` does not contain computed fields. `fixed_parameters` contains parameters that cannot change,
     because their values were used when Devito's equations were translated. `fixed_parameters` maps each of these
-    parameters to a text that says what was computed with the parameter."""
+    parameters to a text that says what was computed with the parameter. `fixed_fields` maps static fields from which
+    Devito's equations compute another static field to the name of the other field."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -148,6 +149,7 @@ class Description:
     axes: Annotated[tuple[Name, ...], Meta(max_length=3)] = ()
     computed: dict[Name, dict[str, Any]] = field(default_factory=dict)
     fixed_parameters: dict[Name, Shown] = field(default_factory=dict)
+    fixed_fields: dict[Name, Name] = field(default_factory=dict)
     first_time: Count | None = None
     is_backward: bool = False
     adjoint_of: Identity | None = None
@@ -249,6 +251,13 @@ class Description:
     def given(self) -> tuple[ArrayEntry, ...]:
         """The arrays that are only read and whose values come from the user, and not from other fields."""
         return tuple(entry for entry in self.static if entry.name not in self.computed)
+
+    @property
+    def without_gradient(self) -> dict[str, str]:
+        """The inputs of Devito's equations with respect to which there is no gradient, because values were computed
+        with them that an adjoint run does not compute again. Each input is mapped to a text that says what was computed
+        with it."""
+        return self.fixed_parameters | {name: f"field {one}" for name, one in self.fixed_fields.items()}
 
     @property
     def copies(self) -> tuple[tuple[ArrayEntry, int], ...]:
@@ -402,8 +411,8 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest. Members that earlier versions of Outcrop did not write get default values."""
     content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None,
                "axes": [], "computed": {}, "computed_from": {}, "first_time": None, "is_backward": False,
-               "adjoint_of": None, "fixed_parameters": {}, "parameters_step": 0, "assigned_step": 0,
-               **content}  # fmt: skip
+               "adjoint_of": None, "fixed_parameters": {}, "fixed_fields": {}, "parameters_step": 0,
+               "assigned_step": 0, **content}  # fmt: skip
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -425,7 +434,7 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
 def _check_derived(manifest: Manifest) -> None:
     """Raise ValueError when parts of a manifest contradict each other. Raises InputError for an impossible grid."""
     names = [entry.name for entry in manifest.arrays]
-    state = {entry.name for entry in manifest.state}
+    state, static = ({entry.name for entry in some} for some in (manifest.state, manifest.static))
     ndim, shards = len(manifest.shape), manifest.layout.shards
     fields = {entry.field for entry in manifest.arrays}
     if manifest.part is not None and not _is_part(manifest, manifest.part):
@@ -450,7 +459,8 @@ def _check_derived(manifest: Manifest) -> None:
         "assigned_step": manifest.assigned_step > manifest.step,
         "begun": not (manifest.begun or {}).keys() <= set(names),
         "ranges": not manifest.ranges.keys() <= set(names),
-        "computed": not manifest.computed.keys() <= {entry.name for entry in manifest.static},
+        "computed": not manifest.computed.keys() <= static,
+        "fixed_fields": not {*manifest.fixed_fields, *manifest.fixed_fields.values()} <= static,
         "fixed_parameters": not manifest.fixed_parameters.keys() <= manifest.parameters.keys(),
         "computed_from": not manifest.computed_from.keys() <= manifest.computed.keys(),
         "taps: fields": not acquisition.fields <= fields,
