@@ -52,7 +52,7 @@ from outcrop.run.disk.manifest import Description, Settings
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.values import padded
 from outcrop.run.forward import Derived, Forward, computes_again, inputs_of, require_states, states_of
-from outcrop.run.gradients import Computed, Corrected, corner_sampling, scale_terms, scaled_sources, weighted
+from outcrop.run.gradients import Corrected, by_initial_values, corner_sampling, scale_terms, scaled_sources, weighted
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all
 from outcrop.run.places import storage_at
 from outcrop.run.report import Report
@@ -106,7 +106,8 @@ class AdjointRun:
     @property
     def gradients(self) -> dict[str, Any]:
         """A mapping that has a gradient for each name in `wrt`. For a field, the value is the gradient with respect to
-        the initial values of the field. The gradients for fields and static fields are indexed like arrays. For
+        the initial values of the field. If other arrays of the run started as copies of the field, this gradient
+        includes their parts. The gradients for fields and static fields are indexed like arrays. For
         "source", the gradient is a list with an array of shape (steps, points) for each source. For a parameter, the
         gradient is a number. For a signal, the gradient is an array with a value for each step. Raises InputError if
         the adjoint run is not complete."""
@@ -120,13 +121,8 @@ class AdjointRun:
                 found[name] = [np.ascontiguousarray(simulation.traces[_trace(one)][::-1]) for one in numbers]
             elif name in inputs_of(self._forward.stencil):
                 found[name] = self._by_input(name)
-            elif name not in self._adjoint.values:
-                found[name] = simulation[self._adjoint.adjoints[name]]
             else:
-                made, parameters = self._adjoint.stencil, self._forward.manifest.parameters
-                scalars = [parameters[one.name] for one in made.parameters]
-                held = self._adjoint.adjoints[name.removesuffix(PREVIOUS)]
-                found[name] = Computed(simulation, made, self._adjoint.values[name], scalars, held)
+                found[name] = by_initial_values(self._forward, self._adjoint, simulation, name)
         return found
 
     def _by_input(self, name: str) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from outcrop import _core
 from outcrop.axes import NAMES, Shape, grid_shape, inside
 from outcrop.durable import MAX_TEXT_BYTES, Directory, sealed, unsealed
 from outcrop.errors import CorruptionError, InputError, StorageError, by_caller, shown
+from outcrop.language.stencil import PREVIOUS
 from outcrop.plan.given_sizes import NAMES as SIZES
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.problem import divides
@@ -32,6 +33,7 @@ from outcrop.run.disk.entries import (
     NO_ENTRIES,
     AcquisitionEntries,
     ArrayEntry,
+    ArrayName,
     BeforeEntry,
     Checksum,
     ComputedFrom,
@@ -298,7 +300,9 @@ class Manifest(Description):
     describes the progress of the latest call of `run`, or is None before the first call. `computed_from` has an entry
     for each computed field that has been computed. Steps after step `parameters_step` use `parameters`. Earlier steps
     can have used other parameters. `assigned_step` is the last step after which values were assigned to fields of the
-    state, or 0 if values were assigned only before the first step."""
+    state, or 0 if values were assigned only before the first step. `copied_from` has an entry for each array of the
+    state whose initial values no user has assigned, and that started as a copy of a field. The entry maps the name of
+    the array to the name of the field."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -315,6 +319,7 @@ class Manifest(Description):
     computed_from: dict[Name, ComputedFrom] = field(default_factory=dict)
     parameters_step: Count = 0
     assigned_step: Count = 0
+    copied_from: dict[ArrayName, Name] = field(default_factory=dict)
     format: int = field(default=FORMAT)
 
     @property
@@ -353,7 +358,7 @@ def new_manifest(description: Description, target_step: int = 0) -> Manifest:
 def moved_members(manifest: Manifest) -> dict[str, Any]:
     """Return the members of a manifest that describe the values of the run. If all values move to another number or
     grid of ranks, these members stay the same."""
-    return {name: getattr(manifest, name) for name in ("ranges", "parameters_step", "assigned_step")}
+    return {name: getattr(manifest, name) for name in ("ranges", "parameters_step", "assigned_step", "copied_from")}
 
 
 def resume_command(manifest: Manifest, place: Path) -> str:
@@ -412,7 +417,7 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None,
                "axes": [], "computed": {}, "computed_from": {}, "first_time": None, "is_backward": False,
                "adjoint_of": None, "fixed_parameters": {}, "fixed_fields": {}, "parameters_step": 0,
-               "assigned_step": 0, **content}  # fmt: skip
+               "assigned_step": 0, "copied_from": {}, **content}  # fmt: skip
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -457,6 +462,7 @@ def _check_derived(manifest: Manifest) -> None:
         and (len(manifest.coordinates.spacing), len(manifest.coordinates.origin)) != (ndim, ndim),
         "parameters_step": manifest.parameters_step > manifest.step,
         "assigned_step": manifest.assigned_step > manifest.step,
+        "copied_from": not _are_copies(manifest.copied_from, state),
         "begun": not (manifest.begun or {}).keys() <= set(names),
         "ranges": not manifest.ranges.keys() <= set(names),
         "computed": not manifest.computed.keys() <= static,
@@ -494,6 +500,15 @@ def _check_derived(manifest: Manifest) -> None:
     }
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ValueError(f"{found[0]} contradicts the rest")
+
+
+def _are_copies(copied_from: Mapping[str, str], state: Collection[str]) -> bool:
+    """Return True if each array in `copied_from` can be a copy of its field. Previous values are copies of their own
+    field. Any other array is a copy of a field that is not a copy itself, so no array is a copy of itself."""
+    return {*copied_from, *copied_from.values()} <= {*state} and all(
+        name == field + PREVIOUS or (PREVIOUS not in name and field not in copied_from)
+        for name, field in copied_from.items()
+    )
 
 
 def _is_pace(pace: PaceEntry, fields: set[str]) -> bool:
