@@ -456,6 +456,39 @@ def test_changed_parameters_have_no_adjoint(tmp_path: Path) -> None:
         sim.adjoint({"u": sim["u"][:]}, "u", tmp_path / "other.oc")
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_fields_assigned_between_steps_have_no_adjoint(in_place: bool, tmp_path: Path) -> None:
+    """Checks a run whose field has got new values after some steps. Its last values do not depend on its initial values
+    any more. Assignments before the first step, and assignments that are refused, are allowed."""
+    place, misfit = tmp_path / "run.oc", oc.Misfit("u", None)
+    sim = oc.Simulation("heat2", (6, 7, 8), "float64", place, memory="1MiB", threads=1, in_place=in_place)
+    for value in (1, 2):
+        sim["u"] = value
+    first, _ = sim.gradient(3, misfit, "u", progress="none")
+    if not in_place:
+        with pytest.raises(InputError, match="shape"):
+            sim["u"] = lambda z0, z1: np.zeros((z1 - z0, 7, 8 + (z1 > 5)))
+    assert sim.gradient(3, misfit, "u", resume=True)[0] == first
+    sim["u"] = 3
+    message = "fields were assigned at step 3, .* make a new run for new initial values, or use oc.Objective"
+    for one in (sim, oc.open(place)):
+        with pytest.raises(InputError, match=message):
+            one.gradient(5, misfit, "u", force=True)
+        with pytest.raises(InputError, match=message):
+            one.adjoint({"u": sim["u"][:]}, "u", force=True)
+        assert one.step == 3
+    file = place / "manifest.json"
+    content = json.loads(file.read_text())
+    assert content.pop("crc32c") and content["assigned_step"] == 3
+    for wrong in (-1, 4, "3", None):
+        file.write_bytes(sealed({**content, "assigned_step": wrong}))
+        with pytest.raises(InputError, match="is damaged or not written by Outcrop"):
+            oc.open(place)
+    del content["assigned_step"]
+    file.write_bytes(sealed(content))
+    assert oc.open(place).step == 3
+
+
 @pytest.mark.parametrize("rim", [0.0, np.nan])
 def test_values_in_the_rim_do_not_matter_for_points_beside_it(rim: float, tmp_path: Path) -> None:
     """Checks a run whose speeds are 0 or NaN in the rim. Its source and its receiver are in the last cells beside the

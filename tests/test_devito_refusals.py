@@ -295,3 +295,41 @@ def test_parameters_change_in_all_terms_or_not_at_all(tmp_path: Path) -> None:
     del content["fixed_parameters"]
     file.write_bytes(sealed(content))
     assert oc.open(where).step == 1
+
+
+def test_fields_of_which_a_function_is_kept_have_no_gradient(tmp_path: Path) -> None:
+    """Checks gradients with respect to theta. The equations read theta, and also a static field that was computed from
+    theta. Also checks manifests of earlier versions and of untrusted users."""
+    grid = dv.Grid(shape=(10, 12), extent=(9.0, 11.0), dtype=np.float64)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2)
+    v = dv.TimeFunction(name="v", grid=grid, space_order=2, staggered=(grid.dimensions[0],))
+    theta, dt = dv.Function(name="theta", grid=grid, space_order=2), grid.stepping_dim.spacing
+    theta.data[:] = 0.3
+    equations = [dv.Eq(v.forward, v + dt * dv.cos(theta) * u.dx), dv.Eq(u.forward, u + dt * theta * v.forward.dx)]
+    where, misfit = tmp_path / "run.oc", oc.Misfit("u", None)
+    sim = oc.Simulation(equations, dt=0.2, directory=where, memory="16MiB", unstable=True)
+    sim["u"] = np.random.default_rng(3).random((10, 12))
+    message = "no gradient with respect to theta, because field cos_theta_1 was computed with it; in the equations, use"
+    for refused in (
+        lambda: sim.gradient(2, misfit, ["u", "theta"]),
+        lambda: oc.taylor_test(sim, 2, misfit, "theta"),
+        lambda: oc.Objective(sim, 2, misfit, "theta"),
+    ):
+        with pytest.raises(InputError, match=message):
+            refused()
+    assert sim.step == 0
+    sim.run(2, progress="none", history="auto")
+    with pytest.raises(InputError, match=message):
+        oc.open(where).adjoint({"u": np.ones((10, 12))}, "theta")
+    _, gradients = sim.gradient(2, misfit, "cos_theta_1", progress="none")
+    assert gradients["cos_theta_1"][...].any()
+    file = where / "manifest.json"
+    content = json.loads(file.read_text())
+    assert content.pop("crc32c") and content["fixed_fields"] == {"theta": "cos_theta_1"}
+    for wrong in ({"theta": "u"}, {"u": "cos_theta_1"}, {"theta": "x"}, {"theta": 1}, {"theta.previous": "theta"}, []):
+        file.write_bytes(sealed({**content, "fixed_fields": wrong}))
+        with pytest.raises(InputError, match="is damaged or not written by Outcrop"):
+            oc.open(where)
+    del content["fixed_fields"]
+    file.write_bytes(sealed(content))
+    assert oc.open(where).step == 2

@@ -3,17 +3,21 @@ arguments."""
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 
 import outcrop as oc
+from outcrop.durable import sealed
 from outcrop.errors import InputError
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import PREVIOUS
+from outcrop.run import passes
 
 STEPS = 5
 SHAPE = (12, 10, 14)
@@ -332,6 +336,102 @@ def test_residuals_of_large_boxes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'all/u' need 625\.2 MiB for 4096 cells and 10000 steps, at most 256 MiB"):
         sim.gradient(10000, oc.Misfit("all/u", None), "u")
     assert not list(tmp_path.iterdir())
+
+
+BEND = U[1] - 2 * U[0] + U[-1]
+OLD, OLDER = ((one[1] - one[-1]) / 20 for one in (U.back(1), U.back(2)))
+STRING = oc.Stencil("string", {U: 2 * U[0] - U.previous[0] + A * BEND + 0.1 * U[0] ** 2})
+ADAMS = oc.Stencil("adams", {U: U[0] - 23 * (U[1] - U[-1]) / 20 + 16 * OLD - 5 * OLDER})
+LIMITED = oc.Stencil("limited", {U: U[0] + A * BEND * sympy.Piecewise((2, U.previous[0] > 0), (1, True))})
+
+
+@pytest.mark.parametrize("stencil", ["acoustic2_2d", STRING, ADAMS, LIMITED])
+def test_previous_values_that_copy_a_field_belong_to_its_gradient(stencil: Any, tmp_path: Path) -> None:
+    """Checks the gradient with respect to u if no previous or older values of u are assigned. These values start as a
+    copy of u, so a change of u also changes these values. Assigned previous values do not change with u."""
+    misfit, rng = oc.Misfit("u", 0.5), np.random.default_rng(5)
+    number = iter(range(100))
+
+    def simulation(start: Any) -> oc.Simulation:
+        shape, name = ((10, 12) if isinstance(stencil, str) else (20,)), f"{next(number)}.oc"
+        sim = oc.Simulation(stencil, shape, "float64", tmp_path / name, boundary="periodic", unstable=True, threads=1)
+        values = {one.name: np.full(shape, 0.5) for one in sim.stencil.fields if one.name == "v"}
+        sim.assign(values | ({} if start is None else {"u": start}))
+        return sim
+
+    def value(start: Any) -> float:
+        sim = simulation(start)
+        sim.run(STEPS, progress="none")
+        return misfit(sim)[0]
+
+    sim = simulation(None)
+    start, change = rng.random(sim.shape), rng.standard_normal(sim.shape)
+    slope = (value(start + 1e-6 * change) - value(start - 1e-6 * change)) / 2e-6
+    fun = oc.Objective(sim, STEPS, misfit, "u")
+    assert fun(start.reshape(-1))[0] == value(start) and fun.start.any() == 0
+    assert (fun(start.reshape(-1))[1].reshape(sim.shape) * change).sum() == pytest.approx(slope, rel=1e-6)
+    for other in (2 * start, start):
+        sim["u"] = other
+    assert fun.start.tolist() == start.reshape(-1).tolist()
+    if stencil is not LIMITED:
+        (rates,) = oc.taylor_test(sim, STEPS, misfit, "u", change=0.001).values()
+        assert abs(rates - 2).max() < 0.05, rates
+    copies = [one.name for one in sim.setup.description.state if one.name != "u"]
+    assert copies
+    _, gradients = sim.gradient(STEPS, misfit, "u", progress="none")
+    whole = gradients["u"]
+    assert (whole[:] * change).sum() == pytest.approx(slope, rel=1e-6) and (whole[2] == whole[:][2]).all()
+    kept = json.loads((sim.directory / "manifest.json").read_text())["copied_from"]
+    assert kept == dict.fromkeys(copies, "u")
+    given = simulation(start)
+    given.assign(dict.fromkeys(copies, start))
+    names = ["u", *(copies if stencil is not LIMITED else [])]
+    value_of_all, parts = given.gradient(STEPS, misfit, names, progress="none")
+    assert value_of_all == misfit(sim)[0]
+    np.testing.assert_allclose(sum(parts[name][:] for name in names), whole[:], rtol=1e-12, atol=1e-12)
+    fun = oc.Objective(simulation(start), STEPS, misfit, names)
+    np.testing.assert_array_equal(fun(fun.start)[1], np.concatenate([parts[name][:].reshape(-1) for name in names]))
+
+
+def test_copies_follow_a_field_until_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks a run that was interrupted in its first step, when previous values had already become a copy of u. If u is
+    then assigned again, previous values must become a copy of the new u."""
+    values, found = np.random.default_rng(5).random((2, 20)), []
+    for is_interrupted in (False, True):
+        where = tmp_path / f"{is_interrupted}.oc"
+        sim = oc.Simulation(STRING, (20,), "float64", where, boundary="periodic", unstable=True)
+        if is_interrupted:
+            sim["u"] = values[0]
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(passes, "compute", interrupt)
+                sim.run(1, progress="none")
+            np.testing.assert_array_equal(sim["u.previous"][:], values[0])
+        sim["u"] = values[1]
+        value, gradients = sim.gradient(STEPS, oc.Misfit("u", None), "u", progress="none")
+        found.append((value, gradients["u"][:].tolist()))
+    assert found[0] == found[1]
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_copies_in_a_manifest_are_checked(tmp_path: Path) -> None:
+    """Checks manifests of untrusted users and of earlier versions."""
+    where = tmp_path / "run.oc"
+    oc.Simulation(ADAMS, (20,), "float64", where, boundary="periodic", unstable=True).run(1, progress="none")
+    file = where / "manifest.json"
+    content = json.loads(file.read_text())
+    assert content.pop("crc32c") and content["copied_from"] == {"u_back1": "u", "u_back2": "u"}
+    for wrong in (
+        {"u": "u"}, {"u": "u_back1", "u_back1": "u"}, {"u_back1": "x"}, {"x": "u"}, {"u.previous": "u"}, {"u": 1}, [],
+    ):  # fmt: skip
+        file.write_bytes(sealed({**content, "copied_from": wrong}))
+        with pytest.raises(InputError, match="is damaged or not written by Outcrop"):
+            oc.open(where)
+    del content["copied_from"]
+    file.write_bytes(sealed(content))
+    assert oc.open(where).step == 1
 
 
 def test_values_in_the_middle_of_a_step_are_computed_again(tmp_path: Path) -> None:

@@ -371,6 +371,7 @@ def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path, given: dict[str
     assert all(one[1] == 4 for one in found), found
     state = gather_module.gather([parts], whole)
     assert (state.manifest.step, state.manifest.part) == (4, None)
+    assert state.manifest.copied_from == {"u.previous": "u"}
     one, other = oc.open(alone), oc.open(whole)
     assert other.shape == one.shape and other.coordinates == one.coordinates
     assert (alone / "y" / "c" / "0").read_bytes() == (whole / "y" / "c" / "0").read_bytes()

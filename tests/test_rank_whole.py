@@ -224,6 +224,21 @@ def test_parts_are_gathered_before_their_functions_are_computed(tmp_path: Path) 
     np.testing.assert_array_equal(sim["u"][:], alone["u"][:])
 
 
+def test_gathered_parts_remember_assignments_between_steps(tmp_path: Path) -> None:
+    assert ranks(2, assigns_later, tmp_path / "parts") == [1, 1]
+    gather([tmp_path / "parts"], tmp_path / "whole.oc")
+    sim = oc.open(tmp_path / "whole.oc")
+    with pytest.raises(InputError, match="fields were assigned at step 1"):
+        sim.adjoint({"u": VALUES}, "u")
+
+
+def assigns_later(group: RankGroup, where: Path) -> int:
+    sim = begin(group, where)
+    sim.run(1, progress="none")
+    sim["u"] = VALUES
+    return sim.step
+
+
 def computes_a_step(group: RankGroup, where: Path) -> int:
     sim = oc.open(where, comm=group)
     sim.run(1, progress="none")

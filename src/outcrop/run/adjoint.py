@@ -52,7 +52,7 @@ from outcrop.run.disk.manifest import Description, Settings
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.values import padded
 from outcrop.run.forward import Derived, Forward, computes_again, inputs_of, require_states, states_of
-from outcrop.run.gradients import Computed, Corrected, corner_sampling, scale_terms, scaled_sources, weighted
+from outcrop.run.gradients import Corrected, by_initial_values, corner_sampling, scale_terms, scaled_sources, weighted
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all
 from outcrop.run.places import storage_at
 from outcrop.run.report import Report
@@ -106,7 +106,8 @@ class AdjointRun:
     @property
     def gradients(self) -> dict[str, Any]:
         """A mapping that has a gradient for each name in `wrt`. For a field, the value is the gradient with respect to
-        the initial values of the field. The gradients for fields and static fields are indexed like arrays. For
+        the initial values of the field. If other arrays of the run started as copies of the field, this gradient
+        includes their parts. The gradients for fields and static fields are indexed like arrays. For
         "source", the gradient is a list with an array of shape (steps, points) for each source. For a parameter, the
         gradient is a number. For a signal, the gradient is an array with a value for each step. Raises InputError if
         the adjoint run is not complete."""
@@ -120,13 +121,8 @@ class AdjointRun:
                 found[name] = [np.ascontiguousarray(simulation.traces[_trace(one)][::-1]) for one in numbers]
             elif name in inputs_of(self._forward.stencil):
                 found[name] = self._by_input(name)
-            elif name not in self._adjoint.values:
-                found[name] = simulation[self._adjoint.adjoints[name]]
             else:
-                made, parameters = self._adjoint.stencil, self._forward.manifest.parameters
-                scalars = [parameters[one.name] for one in made.parameters]
-                held = self._adjoint.adjoints[name.removesuffix(PREVIOUS)]
-                found[name] = Computed(simulation, made, self._adjoint.values[name], scalars, held)
+                found[name] = by_initial_values(self._forward, self._adjoint, simulation, name)
         return found
 
     def _by_input(self, name: str) -> Any:
@@ -172,7 +168,7 @@ def adjoint_run(
 
     if forward is None:  # otherwise, an operator uses the last parameters for all steps (inversion.py)
         forward = Forward.of(simulation)
-        forward.require_one_set_of_parameters()
+        forward.require_unchanged()
     derived = derive(forward.stencil, forward.manifest, wrt)
     place, is_old = find_place(simulation, directory, force, resume)
     found = open_run(place, memory, threads) if is_old else None
@@ -231,9 +227,13 @@ def derive(stencil: Stencil, description: Description, wrt: object, is_scaled: b
     if description.states:
         raise InputError("this run is an adjoint run that reads states of another run; it has no adjoint")
     derived = derive_adjoint(stencil, description.taps.sources, as_boundary(description.boundary), wrt, is_scaled)
-    if fixed := [name for name in derived.names if name in description.fixed_parameters]:
-        what = description.fixed_parameters[fixed[0]]
-        raise InputError(f"wrt: there is no gradient with respect to {fixed[0]}, because {what} was computed with it")
+    if fixed := [name for name in derived.names if name in description.without_gradient]:
+        what, remedy = description.without_gradient[fixed[0]], ""
+        if other := description.fixed_fields.get(fixed[0]):
+            remedy = f"; in the equations, use a Function of your own in place of {other}, and apply the chain rule"
+        raise InputError(
+            f"wrt: there is no gradient with respect to {fixed[0]}, because {what} was computed with it{remedy}"
+        )
     return derived
 
 

@@ -48,12 +48,18 @@ class Forward:
         state.refresh()  # another object may have freed states of the history in the meantime
         return cls(simulation.stencil, state, read_definitions(state.records, state.manifest))
 
-    def require_one_set_of_parameters(self) -> None:
-        """Raise InputError if the steps of the run have used different parameters."""
+    def require_unchanged(self) -> None:
+        """Raise InputError if the steps of the run have used different parameters, or if fields were assigned between
+        steps."""
         if changed := self.manifest.parameters_step:
             raise InputError(
                 f"{self.state.path} has changed its parameters at step {changed}, so no adjoint run can go back "
                 "through all of its steps; compute the steps with one set of parameters in a new run"
+            )
+        if assigned := self.manifest.assigned_step:
+            raise InputError(
+                f"{self.state.path}: fields were assigned at step {assigned}, so no adjoint run can go back through "
+                "all of its steps; make a new run for new initial values, or use oc.Objective"
             )
 
     @property

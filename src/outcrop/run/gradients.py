@@ -1,9 +1,9 @@
 """This module computes parts of the gradients of an adjoint run. Some parts are views, whose values are computed when a
 program reads these values. Other parts of the gradients come from sources whose scale depends on an input.
 
-Objects of the classes `Computed` and `Corrected` are indexed like arrays. `Corrected` adds values in a few cells of
-another view. `Computed` and `Corrected` read a few planes of a run at a time, so a gradient is never in memory as a
-whole.
+Objects of the classes `Computed`, `Corrected` and `Summed` are indexed like arrays. `Corrected` adds values in a few
+cells of another view, and `Summed` is the sum of several views. All three classes read a few planes of a run at a time,
+so a gradient is never in memory as a whole.
 
 A point of a source can lie between cells. So a source adds its values to the cells around the point. The cells around a
 point are called the corners of the point. In step t, a source adds weight * scale * value[t] to its field at each
@@ -19,6 +19,7 @@ bits of the sums over t do not depend on the plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,6 +99,41 @@ class Corrected(PlanesView):
             place = ((first - part.start) // part.step, *rest)
             block[place] = block[place].astype(np.float64) + self._values[here]
             yield block
+
+
+class Summed(PlanesView):
+    """A view of the sum of several views of the same shape and dtype."""
+
+    def __init__(self, parts: Sequence[PlanesView]) -> None:
+        self.shape, self.dtype, self._parts = parts[0].shape, parts[0].dtype, parts
+
+    def __repr__(self) -> str:
+        return f"<gradient of shape {self.shape}, {self.dtype}, read from the disk when it is indexed>"
+
+    def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
+        for _, units in _groups(self, wanted):
+            yield reduce(np.add, [one[units] for one in self._parts])
+
+
+def by_initial_values(forward: Forward, adjoint: Adjoint, simulation: Simulation, name: str) -> PlanesView:
+    """Return the gradient with respect to the initial values of the array `name`. The result includes the gradients
+    with respect to the arrays that started as copies of this array. `simulation` is the adjoint run."""
+
+    def with_copies(name: str) -> list[str]:
+        pairs = forward.manifest.copied_from.items()
+        return [name, *(each for copy, field in pairs if field == name for each in with_copies(copy))]
+
+    def alone(name: str) -> PlanesView:
+        if name not in adjoint.values:
+            return simulation[adjoint.adjoints[name]]
+        scalars = [forward.manifest.parameters[one.name] for one in adjoint.stencil.parameters]
+        held = adjoint.adjoints[name.removesuffix(PREVIOUS)]
+        return Computed(simulation, adjoint.stencil, adjoint.values[name], scalars, held)
+
+    first, *copies = with_copies(name)
+    # a program without loads computes 0: no step depends on the copy
+    used = [one for one in copies if one not in adjoint.values or adjoint.values[one].loads]
+    return Summed([alone(one) for one in (first, *used)]) if used else alone(first)
 
 
 def weighted(simulation: Simulation, field: str, weight: int) -> Computed:

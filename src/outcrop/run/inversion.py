@@ -145,7 +145,9 @@ class Original:
         settings = replace(settings, memory_bytes=settings.memory_bytes * factor)
         unstable = manifest.unstable if is_unstable is None else is_unstable
         run = Simulation(set_up_beside(definition, directory, self.steps, settings, unstable))
-        names = [entry.name for entry in manifest.arrays if entry.name not in manifest.computed]
+        # arrays without values, and copies, become copies of the changed fields when the copy of the run begins
+        given = manifest.filled.keys() - manifest.computed.keys() - manifest.copied_from.keys()
+        names = [entry.name for entry in manifest.arrays if entry.name in {*given, *arrays}]
         run.assign_planes({name: self._changed(name, arrays.get(name), definition.dtype) for name in names})
         return run
 

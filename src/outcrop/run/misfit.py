@@ -34,7 +34,7 @@ from outcrop.plan.planner import require_budget
 from outcrop.run.adjoint import derive, find_place, named_snapshots, require_small
 from outcrop.run.definition import as_problem, require_same_fields
 from outcrop.run.disk.entries import StatesEntry, updated_fields
-from outcrop.run.forward import Derived
+from outcrop.run.forward import Derived, Forward
 from outcrop.run.inputs.initial import cache_within, make_source
 from outcrop.run.inputs.input_array import plane_groups
 from outcrop.run.options import History
@@ -316,6 +316,8 @@ def gradient(
         raise InputError(f"{simulation.directory} is at step {simulation.step}, past step {steps}; start a new run")
     check(misfit, simulation, steps)
     require_same_fields(simulation.setup.lowered)
+    if simulation.step:
+        Forward.of(simulation).require_unchanged()
     find_place(simulation, directory, force, resume)
     if threads is not None:
         as_threads(threads)

@@ -453,6 +453,7 @@ def _describe(
         axes=definition.axes,
         computed={name: term.to_json() for name, term in definition.computed.items()},
         fixed_parameters=dict(definition.lowered.fixed_parameters) if definition.lowered else {},
+        fixed_fields=definition.lowered.fixed_fields if definition.lowered else {},
         first_time=definition.lowered.first_time if definition.lowered else None,
         is_backward=definition.lowered is not None and definition.lowered.direction == -1,
         records=str(as_place(records, "records").absolute()) if records is not None else None,

@@ -379,7 +379,7 @@ class Simulation(Described):
             self._fill()
 
     def _fill(self) -> None:
-        setup, first = self._setup, self.initial_values
+        setup, first, older = self._setup, self.initial_values, self.stencil.older_values
         devito = initial_planes(setup.lowered, self._description, self._filled)
         self.require_fields({*first, *devito})
         self.check_values()
@@ -390,7 +390,7 @@ class Simulation(Described):
         if first:
             self._assign_sources(first)
         if self._state is None or not self._state.has_values:
-            self.assign({entry.name: "zeros" for entry in self._description.state if not entry.is_previous})
+            self.assign({entry.field: "zeros" for entry in self._description.state if entry.field not in older})
         replace_old(self._state, list(setup.directories))
         if setup.lowered is not None:
             setup.lowered.read_values.note_fields(setup.lowered.functions_of(devito))

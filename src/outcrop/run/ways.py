@@ -56,7 +56,7 @@ the run of the steps that are computed again."""
 
 def default_wrt(stencil: Stencil, fixed: Collection[str] = ()) -> tuple[str, ...]:
     """Return the names of all static fields, parameters and signals. If the stencil has no static field, parameter or
-    signal, return the names of all updated fields. The parameters `fixed` have no gradients."""
+    signal, return the names of all updated fields. The parameters and fields in `fixed` have no gradients."""
     return tuple(one for one in inputs_of(stencil) if one not in fixed) or tuple(updated_fields(stencil))
 
 
@@ -169,7 +169,7 @@ def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
     """Return the `GradientTask` of a run: its gradient with respect to `wrt`, or with respect to all inputs if `wrt` is
     None. Raises InputError if no adjoint run can compute the gradient."""
     one = setup.description
-    names = default_wrt(setup.stencil, one.fixed_parameters) if wrt is None else wrt
+    names = default_wrt(setup.stencil, one.without_gradient) if wrt is None else wrt
     derived, boundary = derive(setup.stencil, one, names), as_boundary(one.boundary)
     return GradientTask(derived, setup.problem(steps), one.taps, one.layout, boundary, one.shape)
 

@@ -185,6 +185,13 @@ class Lowered:
             low = first if self.direction == 1 else first - len(trace) + 1
             self.receivers[name].data[low : low + len(trace)] = trace[:: self.direction]
 
+    @property
+    def fixed_fields(self) -> dict[str, str]:
+        """A mapping of each static field that an equation reads and from which `computed` makes another field. The
+        value is the name of the other field."""
+        pairs = [(name, one.name) for one in self.computed.values() for name in one.functions]
+        return {name: other for name, other in pairs if name in self.static_fields}
+
     def functions_of(self, names: Collection[str]) -> dict[str, Any]:
         """Return the Functions of Devito from which the static fields in `names` get their values."""
         static = [name for name in self.static_fields if name in names]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from outcrop import _core
 from outcrop.axes import NAMES, Shape, grid_shape, inside
 from outcrop.durable import MAX_TEXT_BYTES, Directory, sealed, unsealed
 from outcrop.errors import CorruptionError, InputError, StorageError, by_caller, shown
+from outcrop.language.stencil import PREVIOUS
 from outcrop.plan.given_sizes import NAMES as SIZES
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.problem import divides
@@ -32,6 +33,7 @@ from outcrop.run.disk.entries import (
     NO_ENTRIES,
     AcquisitionEntries,
     ArrayEntry,
+    ArrayName,
     BeforeEntry,
     Checksum,
     ComputedFrom,
@@ -124,7 +126,8 @@ class Description:
     boundary of the whole grid. `computed` maps the names of computed fields to their terms (language/static_terms.py),
     in JSON form. `stencil` does not contain computed fields. `fixed_parameters` contains parameters that cannot change,
     because their values were used when Devito's equations were translated. `fixed_parameters` maps each of these
-    parameters to a text that says what was computed with the parameter."""
+    parameters to a text that says what was computed with the parameter. `fixed_fields` maps static fields from which
+    Devito's equations compute another static field to the name of the other field."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -148,6 +151,7 @@ class Description:
     axes: Annotated[tuple[Name, ...], Meta(max_length=3)] = ()
     computed: dict[Name, dict[str, Any]] = field(default_factory=dict)
     fixed_parameters: dict[Name, Shown] = field(default_factory=dict)
+    fixed_fields: dict[Name, Name] = field(default_factory=dict)
     first_time: Count | None = None
     is_backward: bool = False
     adjoint_of: Identity | None = None
@@ -251,6 +255,13 @@ class Description:
         return tuple(entry for entry in self.static if entry.name not in self.computed)
 
     @property
+    def without_gradient(self) -> dict[str, str]:
+        """The inputs of Devito's equations with respect to which there is no gradient, because values were computed
+        with them that an adjoint run does not compute again. Each input is mapped to a text that says what was computed
+        with it."""
+        return self.fixed_parameters | {name: f"field {one}" for name, one in self.fixed_fields.items()}
+
+    @property
     def copies(self) -> tuple[tuple[ArrayEntry, int], ...]:
         """All stored copies, as (array, number of the copy): the first copies of the state, the second copies, then the
         arrays that are only read."""
@@ -288,7 +299,10 @@ class Manifest(Description):
     it (run/ranks/agreement.py). `before` is None in runs that are not parts, and in the first generation. `pace`
     describes the progress of the latest call of `run`, or is None before the first call. `computed_from` has an entry
     for each computed field that has been computed. Steps after step `parameters_step` use `parameters`. Earlier steps
-    can have used other parameters."""
+    can have used other parameters. `assigned_step` is the last step after which values were assigned to fields of the
+    state, or 0 if values were assigned only before the first step. `copied_from` has an entry for each array of the
+    state whose initial values no user has assigned, and that started as a copy of a field. The entry maps the name of
+    the array to the name of the field."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -304,6 +318,8 @@ class Manifest(Description):
     pace: PaceEntry | None = None
     computed_from: dict[Name, ComputedFrom] = field(default_factory=dict)
     parameters_step: Count = 0
+    assigned_step: Count = 0
+    copied_from: dict[ArrayName, Name] = field(default_factory=dict)
     format: int = field(default=FORMAT)
 
     @property
@@ -337,6 +353,12 @@ class Manifest(Description):
 def new_manifest(description: Description, target_step: int = 0) -> Manifest:
     given = {one.name: getattr(description, one.name) for one in fields(Description)}
     return Manifest(**given, identity=uuid.uuid4().hex, target_step=target_step)
+
+
+def moved_members(manifest: Manifest) -> dict[str, Any]:
+    """Return the members of a manifest that describe the values of the run. If all values move to another number or
+    grid of ranks, these members stay the same."""
+    return {name: getattr(manifest, name) for name in ("ranges", "parameters_step", "assigned_step", "copied_from")}
 
 
 def resume_command(manifest: Manifest, place: Path) -> str:
@@ -394,7 +416,8 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest. Members that earlier versions of Outcrop did not write get default values."""
     content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None,
                "axes": [], "computed": {}, "computed_from": {}, "first_time": None, "is_backward": False,
-               "adjoint_of": None, "fixed_parameters": {}, "parameters_step": 0, **content}  # fmt: skip
+               "adjoint_of": None, "fixed_parameters": {}, "fixed_fields": {}, "parameters_step": 0,
+               "assigned_step": 0, "copied_from": {}, **content}  # fmt: skip
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -416,7 +439,7 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
 def _check_derived(manifest: Manifest) -> None:
     """Raise ValueError when parts of a manifest contradict each other. Raises InputError for an impossible grid."""
     names = [entry.name for entry in manifest.arrays]
-    state = {entry.name for entry in manifest.state}
+    state, static = ({entry.name for entry in some} for some in (manifest.state, manifest.static))
     ndim, shards = len(manifest.shape), manifest.layout.shards
     fields = {entry.field for entry in manifest.arrays}
     if manifest.part is not None and not _is_part(manifest, manifest.part):
@@ -438,9 +461,12 @@ def _check_derived(manifest: Manifest) -> None:
         "coordinates": manifest.coordinates is not None
         and (len(manifest.coordinates.spacing), len(manifest.coordinates.origin)) != (ndim, ndim),
         "parameters_step": manifest.parameters_step > manifest.step,
+        "assigned_step": manifest.assigned_step > manifest.step,
+        "copied_from": not _are_copies(manifest.copied_from, state),
         "begun": not (manifest.begun or {}).keys() <= set(names),
         "ranges": not manifest.ranges.keys() <= set(names),
-        "computed": not manifest.computed.keys() <= {entry.name for entry in manifest.static},
+        "computed": not manifest.computed.keys() <= static,
+        "fixed_fields": not {*manifest.fixed_fields, *manifest.fixed_fields.values()} <= static,
         "fixed_parameters": not manifest.fixed_parameters.keys() <= manifest.parameters.keys(),
         "computed_from": not manifest.computed_from.keys() <= manifest.computed.keys(),
         "taps: fields": not acquisition.fields <= fields,
@@ -474,6 +500,15 @@ def _check_derived(manifest: Manifest) -> None:
     }
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ValueError(f"{found[0]} contradicts the rest")
+
+
+def _are_copies(copied_from: Mapping[str, str], state: Collection[str]) -> bool:
+    """Return True if each array in `copied_from` can be a copy of its field. Previous values are copies of their own
+    field. Any other array is a copy of a field that is not a copy itself, so no array is a copy of itself."""
+    return {*copied_from, *copied_from.values()} <= {*state} and all(
+        name == field + PREVIOUS or (PREVIOUS not in name and field not in copied_from)
+        for name, field in copied_from.items()
+    )
 
 
 def _is_pace(pace: PaceEntry, fields: set[str]) -> bool:

@@ -6,7 +6,11 @@ This table shows how new values are assigned to an array:
                             if the array has values                     if it has none
     array of the state      written as the next generation,             written in place
                             with copies of the other arrays
-                            (in a run in place: overwritten)
+                            (in a run in place: overwritten).
+                            Before the first step, arrays that
+                            `complete` has made as copies of this
+                            array have no values until the next
+                            run begins
     array only read         before the first step: written again,       written in place
                             and without values in the meantime;
                             fields that are computed from this
@@ -88,8 +92,12 @@ def assign(
                     f"run, or this one again with {by_caller('--force', 'force=True')}"
                 )
         if manifest.phase == READY:
+            if not manifest.step:
+                state.lose([name for name, field in manifest.copied_from.items() if field in values])
+                manifest = state.manifest
             replaced = [name for name in values if name in manifest.filled and name not in static]
             filled = {name: source for name, source in values.items() if name not in replaced}
+            _note_assignment(state, filled)
             _fill(state, filled, io, others, outdated)
             if replaced:
                 _replace(state, {name: values[name] for name in replaced}, io)
@@ -101,7 +109,7 @@ def complete(state: State, io: str = "auto", older_values: Mapping[str, tuple[st
     """Write values to each array of the state that has no values yet. A field without values gets zeros. Previous
     values become equal to the values of their field. `older_values` contains the fields that keep older values of other
     fields (`Stencil.older_values`). The values of each field in `older_values` become equal to the values of the field
-    whose older values it keeps."""
+    whose older values it keeps. The manifest stores which arrays have become copies (`copied_from`)."""
     older = older_values or {}
     with state.locked():
         state.require_whole()
@@ -109,6 +117,8 @@ def complete(state: State, io: str = "auto", older_values: Mapping[str, tuple[st
         missing = [entry for entry in manifest.state if entry.name not in manifest.filled]
         copied = {entry.name: entry.field for entry in missing if entry.is_previous}
         copied |= {entry.name: older[entry.name][0] for entry in missing if entry.name in older}
+        if copied:
+            state.change(copied_from=manifest.copied_from | copied)
         _fill(state, {entry.name: _zeros(state) for entry in missing if entry.name not in copied}, io)
         for entry in missing:
             if entry.name in copied:
@@ -210,6 +220,7 @@ def _begin(
         _write(state, name, 1 - manifest.current, source, io)
     others()
     lost = [entry.name for entry in manifest.state if entry.name not in values]
+    _note_assignment(state, values)
     state.commit(manifest.step, values, lost)
 
 
@@ -245,7 +256,18 @@ def _replace(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
             with state.planes_of(entry.name, io) as planes:
                 _write(state, entry.name, 1 - manifest.current, planes.read, io)
             written.append(entry.name)
+    _note_assignment(state, values)
     state.commit(manifest.step, written)
+
+
+def _note_assignment(state: State, names: Collection[str]) -> None:
+    """Store in the manifest that the arrays `names` are no copies any more, and the step at which values are assigned.
+    Call this function before the commit of the values, so that no interruption leaves new values without these
+    entries."""
+    manifest = state.manifest
+    copies = {name: field for name, field in manifest.copied_from.items() if name not in names}
+    if names and (manifest.step or copies != manifest.copied_from):
+        state.change(copied_from=copies, assigned_step=manifest.step)
 
 
 def _write(state: State, name: str, copy: int, source: PlaneSource, io: str) -> None:

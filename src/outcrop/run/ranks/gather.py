@@ -23,7 +23,7 @@ from outcrop.run.acquisition.definitions import NOTHING_DEFINED, read_definition
 from outcrop.run.acquisition.parts import MovedRecords, cuts_of, kept_bytes
 from outcrop.run.disk.acquisition_files import check_records, first_sums
 from outcrop.run.disk.creation import check_creation, created_in
-from outcrop.run.disk.manifest import new_manifest
+from outcrop.run.disk.manifest import moved_members, new_manifest
 from outcrop.run.disk.planes import Planes, PlaneSource
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
@@ -67,7 +67,7 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
         moved = MovedRecords(first, definitions.samplings, cuts_of(description), 0)
         sums = moved.write(state, {rank: moved.blocks(part) for rank, part in enumerate(parts)})
         state.commit(first.step, names, sums=sums)  # one rename makes the new run valid, at the step of the parts
-        state.change(ranges=first.ranges)
+        state.change(**moved_members(first))
         return state
 
 

@@ -57,7 +57,15 @@ from outcrop.run.acquisition.parts import MovedRecords, cells_of, cuts_of, kept_
 from outcrop.run.disk.acquisition_files import first_sums
 from outcrop.run.disk.contents import GROUP, top_names
 from outcrop.run.disk.creation import check_creation, clear, created_in
-from outcrop.run.disk.manifest import MANIFEST, Description, Manifest, new_manifest, parse_manifest, read_manifest
+from outcrop.run.disk.manifest import (
+    MANIFEST,
+    Description,
+    Manifest,
+    moved_members,
+    new_manifest,
+    parse_manifest,
+    read_manifest,
+)
 from outcrop.run.disk.state import State, manifest_before
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.ranks.group import RankGroup
@@ -174,7 +182,7 @@ def move(group: RankGroup, path: object, parts: Sequence[FoundPart], along_z: in
             end_together(group, failure)
             with group.together():
                 state.commit(first.step, names, sums=sums)
-                state.change(ranges=first.ranges)
+                state.change(**moved_members(first))
         _leave(group, own)  # done here, because this process still holds the locks of the old parts
     _arrive(group, [place], own)
 
