@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 
 import outcrop as oc
 from outcrop.errors import InputError
@@ -344,6 +345,22 @@ def test_values_in_the_middle_of_a_step_are_computed_again(tmp_path: Path) -> No
     assert np.abs(rates - 2).max() < 0.05, rates
     sim.gradient(11, oc.Misfit("u", None), "a")
     assert not list(tmp_path.rglob("history*"))  # the history is freed at the end
+
+
+@pytest.mark.parametrize("update", ["condition", "sign"])
+def test_the_gradient_by_a_previous_value_that_no_value_depends_on_is_0(update: str, tmp_path: Path) -> None:
+    """Checks updates that read the previous value only to choose between other values."""
+    previous = U.previous[0]
+    chosen = {"condition": sympy.Piecewise((U[1], previous > 0.5), (U[-1], True)), "sign": U[1] * sympy.sign(previous)}
+    stencil = oc.Stencil("choice", {U: U[0] / 2 + chosen[update] / 4})
+    sim = oc.Simulation(
+        stencil, (20,), directory=tmp_path / "run.oc", boundary="periodic", unstable=True,
+        init={"u": np.linspace(-1, 2, 20), "u.previous": np.linspace(0.1, 0.9, 20)},
+    )  # fmt: skip
+    _, gradients = sim.gradient(4, oc.Misfit("u", None), ["u", "u.previous"], progress="none")
+    found = gradients["u.previous"]
+    assert (found.shape, found.dtype) == ((20,), "float32") and gradients["u"][...].any()
+    assert found[3:15:2].shape == (6,) and not found[...].any()
 
 
 def test_wrong_results_of_a_users_misfit_are_refused(tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ class Computed(PlanesView):
         the view are 0.
         """
         self._program, self._scalars, self._held = program, scalars, held
-        self._loads = {
-            load: simulation[stencil.fields[load.field].name + PREVIOUS * load.age] for load in program.loads
-        }
+        # a program without loads computes 0, so the adjoint is read to get the shape of a block
+        loads = program.loads or (Load([one.name for one in stencil.fields].index(held), HERE),)
+        self._loads = {load: simulation[stencil.fields[load.field].name + PREVIOUS * load.age] for load in loads}
         first = next(iter(self._loads.values()))
         self.shape, self.dtype = first.shape, first.dtype
 
