@@ -392,6 +392,9 @@ def test_wrong_arguments_are_refused_before_anything_is_made(tmp_path: Path) -> 
     wrong = r"residuals of 'u': the array has shape .*, the grid is \(14, 13, 17\) \(nz, ny, nx\); to inter"
     refused(wrong, {"u": np.zeros((14, 13, 16))})
     refused("the value of point 0 in step 2 is nan", {"line": np.where(np.arange(9)[:, None] == 2, np.nan, 0)})
+    wrong = r"^residuals of 'u': the array holds nan at z=2, y=3, x=4$"
+    refused(wrong, {"u": np.where(np.arange(14 * 13 * 17).reshape(SHAPE) == (2 * 13 + 3) * 17 + 4, np.nan, 0)})
+    refused("residuals of 'u': a function holds inf at", {"u": lambda z0, z1: np.full((z1 - z0, 13, 17), np.inf)})
     refused("residuals .* must be values by name", 3)
     refused("wrt: there is no gradient by 'w'; there are: u, u.previous, source, v, dt, h", wrt=["u", "w"])
     refused("the gradient with respect to h needs u after each step, which .* does not keep; run it", wrt=["u", "h"])

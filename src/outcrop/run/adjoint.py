@@ -53,7 +53,7 @@ from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.values import padded
 from outcrop.run.forward import Derived, Forward, computes_again, inputs_of, require_states, states_of
 from outcrop.run.gradients import Computed, Corrected, corner_sampling, scale_terms, scaled_sources, weighted
-from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all
+from outcrop.run.inputs.initial import cache_within, checked_planes, named_source, read_all
 from outcrop.run.places import storage_at
 from outcrop.run.report import Report
 from outcrop.run.setup import as_threads, parse_memory, reopen, set_up_beside
@@ -405,12 +405,9 @@ def _split_residuals(forward: Forward, residuals: object) -> tuple[dict[str, Pla
             samples += _snapshot_residuals(*snapshots[name], name, values, forward.steps)
         elif name not in names:
             manifest = forward.manifest
-            try:
-                cache_bytes = cache_within(manifest.settings.memory_bytes)
-                source = make_source(values, manifest.own_shape, cache_bytes, manifest.axis_names)
-            except InputError as error:
-                raise InputError(f"residuals of {name!r}: {error}") from None
-            seeds[name] = checked_planes(source, manifest.dtype, check_finite=False)
+            cache_bytes, axes = cache_within(manifest.settings.memory_bytes), manifest.axis_names
+            source = named_source(f"residuals of {name!r}", values, manifest.own_shape, cache_bytes, axes)
+            seeds[name] = checked_planes(source, manifest.dtype, check_finite=True, names=axes)
             continue
         for one in (each for each in forward.definitions.samplings if each.name == name):
             if one.field not in updated:

@@ -171,11 +171,11 @@ def require_shape(
 
 
 def checked_planes(
-    array: InputArray, dtype: str, check_finite: bool, names: Sequence[str] = ()
+    array: InputArray, dtype: str, check_finite: bool, names: Sequence[str] = (), reason: str = ""
 ) -> Callable[[int, int], Array]:
     """Return a function (z0, z1) that returns planes of `array`, converted to `dtype`, on the engine's three axes. The
     function raises InputError for wrong shapes. If `check_finite` is true, the function also raises InputError for NaN
-    and infinity. `names` are the names of the axes, for messages."""
+    and infinity. `names` are the names of the axes, for messages. The message about NaN ends with `reason`."""
     _, ny, nx = grid_shape(array.shape)
 
     def planes(z0: int, z1: int) -> Array:
@@ -194,8 +194,7 @@ def checked_planes(
             cell, ndim = (z0 + z, y, x), len(array.shape)
             own = zip(names or NAMES[ndim], PLACES[ndim], strict=True)
             where = ", ".join(f"{name}={cell[place]}" for name, place in own)
-            option = by_caller("--check-finite", "check_finite=True")
-            raise InputError(f"{array.name} holds {block[z, y, x]} at {where} ({option})")
+            raise InputError(f"{array.name} holds {block[z, y, x]} at {where}{reason}")
         return block
 
     return planes
@@ -204,7 +203,8 @@ def checked_planes(
 def scan_finite(array: InputArray, dtype: str, names: Sequence[str] = ()) -> None:
     """Read the whole array once. Convert each value to `dtype`, and raise InputError for the first value that is not
     finite. `names` are the names of the axes, for messages."""
-    planes = checked_planes(array, dtype, check_finite=True, names=names)
+    option = by_caller("--check-finite", "check_finite=True")
+    planes = checked_planes(array, dtype, check_finite=True, names=names, reason=f" ({option})")
     for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8):
         planes(z0, z1)
 
