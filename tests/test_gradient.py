@@ -4,6 +4,7 @@ arguments."""
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import sympy
 
 import outcrop as oc
-from outcrop.errors import InputError
+from outcrop.errors import BudgetError, InputError
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import PREVIOUS
 
@@ -326,6 +327,66 @@ def test_wrong_arguments_are_refused_before_the_run(tmp_path: Path) -> None:
             function("run.oc", STEPS, good, "u")  # type: ignore[operator]
     with pytest.raises(InputError, match=r"change -1\.0 must be positive"):
         oc.taylor_test(sim, STEPS, good, "u", change=-1)
+
+
+@pytest.mark.parametrize(("name", "wrt"), [("heat2_2d", "u"), ("heat2_2d", "source"), ("gray_scott_2d", ["v", "feed"])])
+def test_the_memory_for_points_is_checked_before_the_run(name: str, wrt: Any, tmp_path: Path) -> None:
+    """Checks a misfit of snapshots that have many cells, with a run that needs no states, and with a run that chooses a
+    history. Many sources also need memory. The memory that the message names must be enough."""
+    last = find_stencil(name).fields[-1].name
+    points = np.stack(np.mgrid[4:44, 4:44], axis=-1).reshape(-1, 2)
+    sim = oc.Simulation(
+        name, (48, 48), directory=tmp_path / "run.oc", memory="16MiB", params={"dt": 0.1}, init={last: "random:1"},
+        sources=oc.Source(last, points, np.ones((STEPS, len(points)))) if wrt == "source" else (),
+        snapshots=oc.Snapshots(2, last, name="all"),
+    )  # fmt: skip
+    misfit = oc.Misfit(last, None) if wrt == "source" else oc.Misfit(f"all/{last}", None) + oc.Misfit(last, None)
+    with pytest.raises(BudgetError, match=r"too small for adjoint of heat2_2d|no history is possible") as caught:
+        sim.gradient(STEPS, misfit, wrt, memory="256KiB")
+    assert sim.step == 0 and not list(tmp_path.iterdir())
+    needed = re.search(r"at least ([0-9.]+ [KM]iB) are needed", str(caught.value))
+    value, _ = sim.gradient(STEPS, misfit, wrt, memory=needed[1].replace(" ", "") if needed else "4MiB")
+    assert value > 0
+
+
+def test_a_history_that_does_not_fit_is_refused_before_the_run(tmp_path: Path) -> None:
+    """Checks histories that a user has begun, and that have too few values for the gradient. Receivers of a static
+    field have no residuals, so they are also refused before the run."""
+    k = oc.Field("k")
+    spread = A * (U[1] - 2 * U[0] + U[-1])
+    damped = oc.Stencil("damped", {U: 2 * U[0] - (1 - k[0]) * U.previous[0] + spread})
+    product = oc.Stencil("product", {U: U[0] + spread - 0.1 * U[0] ** 2 + k[0] / 100})
+    for stencil, history, message in (
+        (damped, "all", r"contains u\(t - dt\) in each step, .*, or call sim.gradient in a new run, which"),
+        (product, oc.History(3), "needs u after each step, but .* keeps every 3 steps"),
+    ):
+        sim = oc.Simulation(
+            stencil, (20,), "float64", tmp_path / "run.oc", init={"u": "random:1", "k": 0.1}, unstable=True, force=True,
+            receivers=[oc.Receivers("line", "u", [[7]]), oc.Receivers("medium", "k", [[7]])],
+        )  # fmt: skip
+        with pytest.raises(InputError, match="misfit of 'medium': it records k, which no step changes; compare rec"):
+            sim.gradient(STEPS, oc.Misfit("line", None) + oc.Misfit("medium", None), "k")
+        assert sim.step == 0
+        sim.run(1, progress="none", history=history)
+        with pytest.raises(InputError, match=message):
+            sim.gradient(STEPS, oc.Misfit("u", None), "k")
+        assert sim.step == 1
+
+
+def test_a_misfit_that_fails_does_not_cost_a_second_forward_run(tmp_path: Path) -> None:
+    """Checks that the states are kept after an error of a misfit, so that another call can go back through them."""
+    sim = oc.Simulation("gray_scott_2d", (12, 12), directory=tmp_path / "run.oc", init={"u": "random:1", "v": 0.5})
+
+    def fails(_: oc.Simulation) -> tuple[float, dict[str, Any]]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sim.gradient(STEPS, fails, "u", progress="none")
+    assert sim.step == STEPS
+    value, gradient = sim.gradient(STEPS, oc.Misfit("u", None), "u", progress="none")
+    assert value > 0 and gradient["u"][5].any()
+    sim.history.free()
+    assert not list(tmp_path.rglob("history*"))
 
 
 def test_residuals_of_large_boxes_are_refused(tmp_path: Path) -> None:

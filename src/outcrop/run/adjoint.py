@@ -201,9 +201,9 @@ def adjoint_run(
         run = _same_run(found, definition, place)
         _require_same(run, {adjoint.adjoints[name]: planes[adjoint.adjoints[name]] for name in seeds}, begun)
         if run.step < forward.steps:  # an adjoint run that is complete needs no states
-            require_states(forward, derived)
+            require_states(forward.state, derived)
         return AdjointRun(run, adjoint, names, forward)
-    require_states(forward, derived)
+    require_states(forward.state, derived)
     settings = settings_beside(forward, memory, threads)
     if states and settings.io == "mmap":  # `mmap` cannot open other states for each pass
         settings = replace(settings, io="auto")
