@@ -200,6 +200,29 @@ def test_misfits_are_sums_of_squares(tmp_path: Path) -> None:
     assert repr(oc.Misfit("line", None) + oc.Misfit("u", None)) == "<<misfit of 'line'> + <misfit of 'u'>>"
 
 
+def test_masked_observed_values_need_a_weight(tmp_path: Path) -> None:
+    """Checks that the numbers behind a mask are not compared. With the opposite of the mask as the weight, the misfit
+    has the values that are not masked."""
+    sim, _ = new_run("heat7", tmp_path)
+    sim.run(STEPS, progress="none")
+    for name in ("line", "u", "middle/u"):
+        computed = (sim.traces if name == "line" else sim.snapshots if "/" in name else sim)[name][...]
+        mask = np.random.default_rng(9).random(computed.shape) < 0.5
+        observed = np.ma.masked_array(np.where(mask, -9999.0, 0.5), mask)
+        with pytest.raises(InputError, match=rf"^misfit of '{name}': observed: masked values are not numbers; fill"):
+            oc.Misfit(name, observed)(sim)
+        with pytest.raises(InputError, match=rf"^misfit of '{name}': weight: masked values are not numbers; fill"):
+            oc.Misfit(name, None, observed)(sim)
+        if name == "u":
+            with pytest.raises(InputError, match=r"^misfit of 'u': a function: masked values are not numbers; fill"):
+                oc.Misfit(name, lambda z0, z1, one=observed: one[z0:z1])(sim)
+        value, _ = oc.Misfit(name, observed.filled(0.0), weight=~mask)(sim)
+        assert value == pytest.approx(((computed - 0.5)[~mask] ** 2).sum() / 2, rel=1e-12)
+        assert oc.Misfit(name, np.ma.masked_array(observed.data, False))(sim)[0] > value
+    with pytest.raises(InputError, match=r"^residuals of 'line': masked values are not numbers"):
+        sim.adjoint({"line": np.ma.masked_array(np.ones((STEPS, 2)), [[1, 0]] * STEPS)}, "u")
+
+
 def test_observed_values_in_zarr_are_read(tmp_path: Path) -> None:
     zarr = pytest.importorskip("zarr")
     sim, _ = new_run("heat7", tmp_path)

@@ -475,7 +475,7 @@ def _snapshot_residuals(entry: SnapshotsEntry, field: str, name: str, values: An
 def _as_residuals(name: str, values: Any, shape: tuple[int, ...], axes: str) -> NDArray[Any]:
     """Return `values` as an array. Raises InputError if `values` are not real numbers of the shape `shape`. The message
     contains the text `axes`, which says what the axes mean."""
-    found = as_real_array(values)
+    found = as_real_array(values, f"residuals of {name!r}")
     if found is None or found.shape != shape:
         given = shown(values) if found is None else found.shape
         raise InputError(f"residuals of {name!r} must be numbers of shape {shape}: {axes}; given: {given}")

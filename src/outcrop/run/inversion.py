@@ -304,7 +304,7 @@ class Objective:
         """Divide a vector into the values of each input. The values of an input have the form that `_values`
         returns."""
         shapes = [shape for several in self._shapes.values() for shape in several]
-        size, given = sum(map(math.prod, shapes)), as_real_array(x)
+        size, given = sum(map(math.prod, shapes)), as_real_array(x, "x")
         if given is None or given.shape != (size,) or not np.isfinite(given).all():
             raise InputError(f"the objective takes a vector of {size} finite numbers, not {shown(x)}")
         parts = split_vector(given.astype(np.float64), shapes)
@@ -460,7 +460,7 @@ def _is_linear(stencil: Stencil, parameters: Mapping[str, float]) -> bool:
 
 
 def _split(values: Any, shapes: Sequence[tuple[int, int]]) -> list[NDArray[np.float64]]:
-    given = as_real_array(values)
+    given = as_real_array(values, "the vector")
     if given is None or not np.isfinite(given).all():
         raise InputError(f"the operator takes a vector of finite real numbers, not {shown(values)}")
     vector = given.astype(np.float64).reshape(-1)

@@ -41,6 +41,7 @@ from outcrop.run.inputs.input_array import plane_groups
 from outcrop.run.options import History
 from outcrop.run.setup import as_steps, as_threads, parse_memory
 from outcrop.run.simulation import Simulation, require_simulation
+from outcrop.run.user_values import require_unmasked
 from outcrop.run.ways import adjoint_acquisition, choose_here, history_of, task_of
 from outcrop.tiers import discover
 
@@ -82,7 +83,7 @@ class Misfit(Summable):
     rows of this array. From the whole array of Devito, the misfit uses the rows that the steps fill. For a field,
     `observed` may have any form that `sim[name] = ...` accepts. If `observed` is None, all observed values are 0, and
     the misfit is an energy. `weight` is a number, or an array with the shape of the computed values. If `weight` is
-    None, all weights are 1.
+    None, all weights are 1. If a value is not observed, give the weight 0, and any finite number as observed value.
 
     Misfits can be added with `+`. A call of a misfit with a simulation returns the value and the residuals for
     `Simulation.adjoint`. Sums are computed in float64. Raises InputError for unknown names, wrong shapes, and values
@@ -118,6 +119,9 @@ class Misfit(Summable):
     def _compared(self, simulation: Simulation, steps: int) -> _Compared:
         require_simulation(simulation)
         name, entries = self.name, simulation.setup.description.taps
+        remedy = "fill them, and give weight=~observed.mask"
+        require_unmasked(self._observed, f"misfit of {name!r}: observed", remedy)
+        require_unmasked(self._weight, f"misfit of {name!r}: weight", "fill them with 0.0")
         updated, snapshots = updated_fields(simulation.stencil), named_snapshots(entries)
         if name in entries.traces:
             if static := [one.field for one in entries.samplings if one.name == name and one.field not in updated]:
@@ -148,7 +152,13 @@ class Misfit(Summable):
                 source = make_source(default if given is None else given, shape, cache_bytes, axes)
             except InputError as error:
                 raise InputError(f"misfit of {name!r}: {error}") from None
-            return lambda first, end: np.asarray(source.planes(first, end), np.float64)
+
+            def planes(first: int, end: int) -> Block:
+                block = source.planes(first, end)
+                require_unmasked(block, f"misfit of {name!r}: {source.name}", remedy)
+                return np.asarray(block, np.float64)
+
+            return planes
 
         def computed(first: int, end: int) -> Block:
             return np.asarray(simulation[name][first:end], np.float64)
@@ -163,7 +173,7 @@ class Misfit(Summable):
             value: Any = default if given is None else given
             try:
                 array: Any = value if hasattr(value, "shape") and hasattr(value, "dtype") else np.asarray(value)
-                is_real = np.dtype(array.dtype).kind in "uif"
+                is_real = np.dtype(array.dtype).kind in "buif"
             except Exception:  # for nested lists and for classes of users, NumPy raises many types of errors
                 is_real = False
             if is_real and rows and array.shape == (rows.count, *shape[1:]):

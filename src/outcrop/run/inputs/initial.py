@@ -39,6 +39,7 @@ from outcrop.run.inputs.formats import FORMS, NETCDF, open_values
 from outcrop.run.inputs.formats.run import arrays_at
 from outcrop.run.inputs.input_array import CACHE_BYTES, Array, InputArray, can_lift, plane_groups, require_real
 from outcrop.run.inputs.resample import resample
+from outcrop.run.user_values import require_unmasked
 
 NAMED = ("zeros", "gaussian", "random")
 """The names of initial values that need no file."""
@@ -180,7 +181,9 @@ def checked_planes(
 
     def planes(z0: int, z1: int) -> Array:
         first, end = (0, nx) if len(array.shape) == 1 else (z0, z1)
-        block = np.asarray(array.planes(first, end))
+        given = array.planes(first, end)
+        require_unmasked(given, array.name)
+        block = np.asarray(given)
         expected = (end - first, *array.shape[1:])
         if block.shape != expected:
             which = f"{FIRST_AXIS[len(array.shape)]} {first} to {end - 1}"
@@ -223,6 +226,7 @@ def _zeros(shape: Shape) -> InputArray:
 
 
 def _constant(shape: Shape, value: object) -> InputArray:
+    require_unmasked(value, "the value")
     number = np.asarray(value)
     require_real("the value", number.dtype)
     if not np.isfinite(number):
