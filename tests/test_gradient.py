@@ -341,6 +341,10 @@ def test_wrong_arguments_are_refused_before_the_run(tmp_path: Path) -> None:
     refused("threads", good, threads=0)
     refused("overlap; choose another directory", good, directory=tmp_path / "run.oc" / "inside")
     refused(r"misfit of 'last/u': there is no snapshot up to step 4", oc.Misfit("last/u", None), steps=4)
+    refused("resume 'x' must be True or False", good, resume="x")
+    refused("force 0 must be True or False", good, force=0)
+    with pytest.raises(InputError, match="5 is not a simulation"):
+        good(5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="misfit: 3 must be the name"):
         oc.Misfit(3, None)  # type: ignore[arg-type]
     with pytest.raises(TypeError):

@@ -270,9 +270,9 @@ def find_place(
         other = Path(os.path.realpath(one))
         if own == other or own in other.parents or other in own.parents:
             raise InputError(f"directory {place} and the forward run in {one} overlap; choose another directory")
+    resumes, replaces = as_flag(resume, "resume"), as_flag(force, "force")
     if not is_there(str(place)):
         return place, False
-    resumes, replaces = as_flag(resume, "resume"), as_flag(force, "force")
     if (resumes or not replaces) and _is_of_another_run(place, simulation):
         raise InputError(
             f"{place} holds another run, or the adjoint of an older run in {run}; give force=True without resume to "

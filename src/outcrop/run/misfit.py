@@ -99,6 +99,7 @@ class Misfit(Summable):
         return f"<misfit of {self.name!r}>"
 
     def __call__(self, simulation: Simulation) -> tuple[float, dict[str, Any]]:
+        require_simulation(simulation)
         compared = self._compared(simulation, simulation.step)
         value = compared.value()
         if not math.isfinite(value):
@@ -117,7 +118,6 @@ class Misfit(Summable):
                     raise InputError(f"misfit of {self.name!r}: {what} have {found[tuple(place)]} at index {index}")
 
     def _compared(self, simulation: Simulation, steps: int) -> _Compared:
-        require_simulation(simulation)
         name, entries = self.name, simulation.setup.description.taps
         remedy = "fill them, and give weight=~observed.mask"
         require_unmasked(self._observed, f"misfit of {name!r}: observed", remedy)
