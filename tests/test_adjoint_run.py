@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +89,26 @@ def test_dot_products_agree(
     assert abs(left - right) <= (1e-12 if dtype == "float64" else 1e-6) * scale
 
 
+def test_linear_equations_with_conditions_have_an_operator(tmp_path: Path) -> None:
+    """Checks conditions that depend on positions, on the step and on a static field, a factor that is not linear in a
+    static field, and a forcing that is 0. An operator cannot have receivers of a static field."""
+    u, v, a = oc.Field("u"), oc.Field("v"), oc.Parameter("a", 0.0)
+    inner = sympy.Max(v[0], 0) * (u[1] - 2 * u[0] + u[-1]) / 4 + u[0] / sympy.sqrt(v[0])
+    late = sympy.Piecewise((u[0] / 2, oc.t > 1), (u[-1], v[0] < 1), (0, True))
+    stencil = oc.Stencil("linear", {u: inner - late + a * v[0], u.box[10:12]: -u[0] / 4})
+    receivers = [oc.Receivers("line", "u", [[7], [11]]), oc.Receivers("medium", "v", [[7]])]
+    for count in (1, 2):
+        sim = oc.Simulation(
+            stencil, (20,), "float64", tmp_path / f"{count}.oc", unstable=True, init={"v": np.linspace(0.5, 1.5, 20)},
+            sources=oc.Source("u", [[5]], np.ones(5)), receivers=receivers[:count],
+        )  # fmt: skip
+        sim.run(5, progress="none")
+        if count == 1:
+            assert oc.dot_test(sim) < 1e-12 and not oc.SourceOperator(sim).matvec(np.zeros(5)).any()
+    with pytest.raises(InputError, match=r"receivers 'medium' record v, .*; make a run without these"):
+        oc.SourceOperator(sim)
+
+
 def test_every_budget_and_every_interruption_give_the_same_bits(tmp_path: Path) -> None:
     """Checks that an adjoint run that stops and is opened again gives the same bits as a run without interruption."""
     sim, _, _ = run_forward("acoustic2", tmp_path, "float32")
@@ -121,15 +142,24 @@ def test_the_operator_is_linear_and_passes_the_dot_test(tmp_path: Path) -> None:
         oc.SourceOperator("run.oc")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("update", ["product", "constant", "static", "signal"])
+@pytest.mark.parametrize(
+    "update", ["product", "constant", "static", "signal", "box", "late", "threshold", "sign", "condition"]
+)
 def test_there_is_no_operator_for_equations_that_are_not_linear(tmp_path: Path, update: str) -> None:
-    """Checks an equation with a product of updated values, and equations with terms without an updated field."""
+    """Checks an equation with a product of updated values, and equations with terms without an updated field. Some
+    terms are 0 in most cells, in the first steps, or for most values of a static field."""
     u, v, w = oc.Field("u"), oc.Field("v"), oc.Signal("w")
-    more = {"product": u[0] ** 2 / 8, "constant": 0.5, "static": v[0] / 4, "signal": w * v[0]}[update]
+    more: Any = {
+        "product": u[0] ** 2 / 8, "constant": 0.5, "static": v[0] / 4, "signal": w * v[0],
+        "late": sympy.Piecewise((1, oc.t > 2), (0, True)), "threshold": sympy.Max(v[0] - 2, 0),
+        "sign": sympy.sign(u[0]), "condition": sympy.Piecewise((1, u[0] > 0.5), (0, True)),
+    }.get(update, 0)  # fmt: skip
+    linear = u[0] / 2 + u[1] / 4
+    box = {u.box[10:12]: linear + 1} if update == "box" else {}
     sim = oc.Simulation(
-        oc.Stencil("it", {u: u[0] / 2 + u[1] / 4 + more}), (20,), "float64", tmp_path / "run.oc", unstable=True,
+        oc.Stencil("it", {u: linear + more, **box}), (20,), "float64", tmp_path / "run.oc", unstable=True,
         sources=oc.Source("u", [[5]], np.ones(4)), receivers=oc.Receivers("line", "u", [[7]]),
-        init={"v": 1.0} if update in ("static", "signal") else None,
+        init={"v": 1.0} if update in ("static", "signal", "threshold") else None,
         signals={"w": np.ones(4)} if update == "signal" else None,
     )  # fmt: skip
     sim.run(4, progress="none", history="all")
@@ -392,6 +422,9 @@ def test_wrong_arguments_are_refused_before_anything_is_made(tmp_path: Path) -> 
     wrong = r"residuals of 'u': the array has shape .*, the grid is \(14, 13, 17\) \(nz, ny, nx\); to inter"
     refused(wrong, {"u": np.zeros((14, 13, 16))})
     refused("the value of point 0 in step 2 is nan", {"line": np.where(np.arange(9)[:, None] == 2, np.nan, 0)})
+    wrong = r"^residuals of 'u': the array holds nan at z=2, y=3, x=4$"
+    refused(wrong, {"u": np.where(np.arange(14 * 13 * 17).reshape(SHAPE) == (2 * 13 + 3) * 17 + 4, np.nan, 0)})
+    refused("residuals of 'u': a function holds inf at", {"u": lambda z0, z1: np.full((z1 - z0, 13, 17), np.inf)})
     refused("residuals .* must be values by name", 3)
     refused("wrt: there is no gradient by 'w'; there are: u, u.previous, source, v, dt, h", wrt=["u", "w"])
     refused("the gradient with respect to h needs u after each step, which .* does not keep; run it", wrt=["u", "h"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import sympy
 
 import outcrop as oc
 from outcrop.durable import sealed
-from outcrop.errors import InputError
+from outcrop.errors import BudgetError, InputError
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import PREVIOUS
 from outcrop.run import passes
@@ -202,6 +203,29 @@ def test_misfits_are_sums_of_squares(tmp_path: Path) -> None:
     assert repr(oc.Misfit("line", None) + oc.Misfit("u", None)) == "<<misfit of 'line'> + <misfit of 'u'>>"
 
 
+def test_masked_observed_values_need_a_weight(tmp_path: Path) -> None:
+    """Checks that the numbers behind a mask are not compared. With the opposite of the mask as the weight, the misfit
+    has the values that are not masked."""
+    sim, _ = new_run("heat7", tmp_path)
+    sim.run(STEPS, progress="none")
+    for name in ("line", "u", "middle/u"):
+        computed = (sim.traces if name == "line" else sim.snapshots if "/" in name else sim)[name][...]
+        mask = np.random.default_rng(9).random(computed.shape) < 0.5
+        observed = np.ma.masked_array(np.where(mask, -9999.0, 0.5), mask)
+        with pytest.raises(InputError, match=rf"^misfit of '{name}': observed: masked values are not numbers; fill"):
+            oc.Misfit(name, observed)(sim)
+        with pytest.raises(InputError, match=rf"^misfit of '{name}': weight: masked values are not numbers; fill"):
+            oc.Misfit(name, None, observed)(sim)
+        if name == "u":
+            with pytest.raises(InputError, match=r"^misfit of 'u': a function: masked values are not numbers; fill"):
+                oc.Misfit(name, lambda z0, z1, one=observed: one[z0:z1])(sim)
+        value, _ = oc.Misfit(name, observed.filled(0.0), weight=~mask)(sim)
+        assert value == pytest.approx(((computed - 0.5)[~mask] ** 2).sum() / 2, rel=1e-12)
+        assert oc.Misfit(name, np.ma.masked_array(observed.data, False))(sim)[0] > value
+    with pytest.raises(InputError, match=r"^residuals of 'line': masked values are not numbers"):
+        sim.adjoint({"line": np.ma.masked_array(np.ones((STEPS, 2)), [[1, 0]] * STEPS)}, "u")
+
+
 def test_observed_values_in_zarr_are_read(tmp_path: Path) -> None:
     zarr = pytest.importorskip("zarr")
     sim, _ = new_run("heat7", tmp_path)
@@ -320,6 +344,10 @@ def test_wrong_arguments_are_refused_before_the_run(tmp_path: Path) -> None:
     refused("threads", good, threads=0)
     refused("overlap; choose another directory", good, directory=tmp_path / "run.oc" / "inside")
     refused(r"misfit of 'last/u': there is no snapshot up to step 4", oc.Misfit("last/u", None), steps=4)
+    refused("resume 'x' must be True or False", good, resume="x")
+    refused("force 0 must be True or False", good, force=0)
+    with pytest.raises(InputError, match="5 is not a simulation"):
+        good(5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="misfit: 3 must be the name"):
         oc.Misfit(3, None)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
@@ -329,6 +357,66 @@ def test_wrong_arguments_are_refused_before_the_run(tmp_path: Path) -> None:
             function("run.oc", STEPS, good, "u")  # type: ignore[operator]
     with pytest.raises(InputError, match=r"change -1\.0 must be positive"):
         oc.taylor_test(sim, STEPS, good, "u", change=-1)
+
+
+@pytest.mark.parametrize(("name", "wrt"), [("heat2_2d", "u"), ("heat2_2d", "source"), ("gray_scott_2d", ["v", "feed"])])
+def test_the_memory_for_points_is_checked_before_the_run(name: str, wrt: Any, tmp_path: Path) -> None:
+    """Checks a misfit of snapshots that have many cells, with a run that needs no states, and with a run that chooses a
+    history. Many sources also need memory. The memory that the message names must be enough."""
+    last = find_stencil(name).fields[-1].name
+    points = np.stack(np.mgrid[4:44, 4:44], axis=-1).reshape(-1, 2)
+    sim = oc.Simulation(
+        name, (48, 48), directory=tmp_path / "run.oc", memory="16MiB", params={"dt": 0.1}, init={last: "random:1"},
+        sources=oc.Source(last, points, np.ones((STEPS, len(points)))) if wrt == "source" else (),
+        snapshots=oc.Snapshots(2, last, name="all"),
+    )  # fmt: skip
+    misfit = oc.Misfit(last, None) if wrt == "source" else oc.Misfit(f"all/{last}", None) + oc.Misfit(last, None)
+    with pytest.raises(BudgetError, match=r"too small for adjoint of heat2_2d|no history is possible") as caught:
+        sim.gradient(STEPS, misfit, wrt, memory="256KiB")
+    assert sim.step == 0 and not list(tmp_path.iterdir())
+    needed = re.search(r"at least ([0-9.]+ [KM]iB) are needed", str(caught.value))
+    value, _ = sim.gradient(STEPS, misfit, wrt, memory=needed[1].replace(" ", "") if needed else "4MiB")
+    assert value > 0
+
+
+def test_a_history_that_does_not_fit_is_refused_before_the_run(tmp_path: Path) -> None:
+    """Checks histories that a user has begun, and that have too few values for the gradient. Receivers of a static
+    field have no residuals, so they are also refused before the run."""
+    k = oc.Field("k")
+    spread = A * (U[1] - 2 * U[0] + U[-1])
+    damped = oc.Stencil("damped", {U: 2 * U[0] - (1 - k[0]) * U.previous[0] + spread})
+    product = oc.Stencil("product", {U: U[0] + spread - 0.1 * U[0] ** 2 + k[0] / 100})
+    for stencil, history, message in (
+        (damped, "all", r"contains u\(t - dt\) in each step, .*, or call sim.gradient in a new run, which"),
+        (product, oc.History(3), "needs u after each step, but .* keeps every 3 steps"),
+    ):
+        sim = oc.Simulation(
+            stencil, (20,), "float64", tmp_path / "run.oc", init={"u": "random:1", "k": 0.1}, unstable=True, force=True,
+            receivers=[oc.Receivers("line", "u", [[7]]), oc.Receivers("medium", "k", [[7]])],
+        )  # fmt: skip
+        with pytest.raises(InputError, match="misfit of 'medium': it records k, which no step changes; compare rec"):
+            sim.gradient(STEPS, oc.Misfit("line", None) + oc.Misfit("medium", None), "k")
+        assert sim.step == 0
+        sim.run(1, progress="none", history=history)
+        with pytest.raises(InputError, match=message):
+            sim.gradient(STEPS, oc.Misfit("u", None), "k")
+        assert sim.step == 1
+
+
+def test_a_misfit_that_fails_does_not_cost_a_second_forward_run(tmp_path: Path) -> None:
+    """Checks that the states are kept after an error of a misfit, so that another call can go back through them."""
+    sim = oc.Simulation("gray_scott_2d", (12, 12), directory=tmp_path / "run.oc", init={"u": "random:1", "v": 0.5})
+
+    def fails(_: oc.Simulation) -> tuple[float, dict[str, Any]]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sim.gradient(STEPS, fails, "u", progress="none")
+    assert sim.step == STEPS
+    value, gradient = sim.gradient(STEPS, oc.Misfit("u", None), "u", progress="none")
+    assert value > 0 and gradient["u"][5].any()
+    sim.history.free()
+    assert not list(tmp_path.rglob("history*"))
 
 
 def test_residuals_of_large_boxes_are_refused(tmp_path: Path) -> None:
@@ -444,6 +532,22 @@ def test_values_in_the_middle_of_a_step_are_computed_again(tmp_path: Path) -> No
     assert np.abs(rates - 2).max() < 0.05, rates
     sim.gradient(11, oc.Misfit("u", None), "a")
     assert not list(tmp_path.rglob("history*"))  # the history is freed at the end
+
+
+@pytest.mark.parametrize("update", ["condition", "sign"])
+def test_the_gradient_by_a_previous_value_that_no_value_depends_on_is_0(update: str, tmp_path: Path) -> None:
+    """Checks updates that read the previous value only to choose between other values."""
+    previous = U.previous[0]
+    chosen = {"condition": sympy.Piecewise((U[1], previous > 0.5), (U[-1], True)), "sign": U[1] * sympy.sign(previous)}
+    stencil = oc.Stencil("choice", {U: U[0] / 2 + chosen[update] / 4})
+    sim = oc.Simulation(
+        stencil, (20,), directory=tmp_path / "run.oc", boundary="periodic", unstable=True,
+        init={"u": np.linspace(-1, 2, 20), "u.previous": np.linspace(0.1, 0.9, 20)},
+    )  # fmt: skip
+    _, gradients = sim.gradient(4, oc.Misfit("u", None), ["u", "u.previous"], progress="none")
+    found = gradients["u.previous"]
+    assert (found.shape, found.dtype) == ((20,), "float32") and gradients["u"][...].any()
+    assert found[3:15:2].shape == (6,) and not found[...].any()
 
 
 def test_wrong_results_of_a_users_misfit_are_refused(tmp_path: Path) -> None:

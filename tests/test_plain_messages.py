@@ -15,7 +15,21 @@ from outcrop.errors import InputError
 SHAPE = (6, 5, 4)
 U, D = oc.Field("u"), oc.Field("D")
 HERE = U[0, 0, 0]
+MASKED: Any = np.ma.masked_array(np.ones(SHAPE), np.arange(120).reshape(SHAPE) < 3)
 SPREAD = oc.Stencil("spread", {U: HERE + 0.1 * D[0, 0, 0] * (U[0, 0, 1] - 2 * HERE + U[0, 0, -1])})
+
+
+def test_masked_values_of_sources_are_refused(tmp_path: Path) -> None:
+    """Checks that the numbers behind a mask are not used as values, coordinates or signals."""
+    masked = np.ma.masked_array([1.0, 2.0, -9999.0], [False, False, True])
+    with pytest.raises(InputError, match=r"^source 0 in 'u': values: masked values are not numbers; fill them, as in"):
+        simulation(tmp_path, sources=[oc.Source("u", [2, 2, 2], masked)]).run(1)
+    with pytest.raises(InputError, match=r"^source 0 in 'u': points: masked values are not numbers; fill them, as in"):
+        simulation(tmp_path, sources=[oc.Source("u", masked[None], [1.0])]).run(1)
+    driven = oc.Stencil("driven", {U: U[0] + oc.Signal("s")})
+    with pytest.raises(InputError, match=r"^signal 's': masked values are not numbers; fill them, as in"):
+        oc.Simulation(driven, (8,), directory=tmp_path / "run.oc", signals={"s": masked})
+    assert not list(tmp_path.iterdir())
 
 
 def wrong(value: object) -> Any:
@@ -36,6 +50,9 @@ def simulation(tmp_path: Path, check_finite: bool = False, **options: object) ->
         (np.ones(SHAPE, complex), "^D: the array has dtype complex128"),
         (lambda z0, z1: np.ones((2, 2)), r"^D: a function gave shape \(2, 2\) for planes"),
         (lambda z0: np.ones((2, 2)), r"^D: the function has the arguments \(z0\); it must be function\(z0, z1\)"),
+        (MASKED, r"^D: the array: masked values are not numbers; fill them, as in values\.filled\(0\.0\)"),
+        (np.ma.masked, r"^D: the value: masked values are not numbers"),
+        (lambda z0, z1: MASKED[z0:z1], r"^D: a function: masked values are not numbers"),
         (np.full(SHAPE, np.nan), r"^D: the array holds nan at z=0, y=0, x=0 \(check_finite=True\)"),
     ],
 )

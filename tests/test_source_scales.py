@@ -286,6 +286,26 @@ def test_a_scale_can_be_a_text(text: str, expression: object, tmp_path: Path) ->
     assert scale_of(oc.Simulation(**read_options(str(file)), directory=tmp_path / "run.oc")) == expected
 
 
+@pytest.mark.parametrize("scale", ["sqrt(k)", "1 / k", "log(k)"])
+def test_a_scale_does_not_matter_where_the_weight_of_a_corner_is_0(scale: str, tmp_path: Path) -> None:
+    """Checks a source in the middle of a cell. Linear interpolation gives the weight 0 to the next cell, where the
+    scale or its derivative is not finite."""
+    u, k = oc.Field("u"), oc.Field("k")
+    stencil = oc.Stencil("steps", {u: u[0] + sympy.tanh(k[0]) * (u[1] - 2 * u[0] + u[-1]) / 4})
+    found = []
+    for value in (0.0, 1e-3):
+        medium = np.linspace(1, 2, 20)
+        medium[8] = value
+        sim = oc.Simulation(
+            stencil, (20,), "float64", tmp_path / f"{value}.oc", init={"k": medium},
+            sources=[oc.Source("u", [[7.0]], np.ones(STEPS), scale)], receivers=[oc.Receivers("line", "u", [[6.0]])],
+        )  # fmt: skip
+        _, gradient = sim.gradient(STEPS, oc.Misfit("line", None), ["k", "source"], progress="none")
+        found.append(np.concatenate([gradient["k"][...], gradient["source"][0][:, 0]]))
+    assert np.isfinite(found[0]).all() and found[0][7] != 0
+    assert np.allclose(*found, rtol=1e-2, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 
 import outcrop as oc
 from outcrop.errors import InputError
@@ -104,6 +105,15 @@ def test_a_source_of_the_change_is_the_change_of_a_source(tmp_path: Path) -> Non
         found.append(sim[name][:])
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-15)
     assert np.abs(found[1]).max() > 0
+
+
+def test_a_static_field_without_an_effect_is_refused() -> None:
+    """Checks a field that only chooses between other values, so the tangent does not read a change of this field."""
+    u, k = oc.Field("u"), oc.Field("k")
+    chosen = oc.Stencil("chosen", {u: u[0] + sympy.Piecewise((u[1], k[0] > 1), (u[-1], True)) / 4})
+    with pytest.raises(InputError, match="wrt: a change of k changes no field of 'chosen' to first order; leave k out"):
+        oc.tangent(chosen, "k")
+    assert [one.name for one in oc.tangent(chosen).fields] == ["u", "u_tangent", "k"]
 
 
 def test_names_of_changes() -> None:

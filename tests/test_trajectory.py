@@ -105,6 +105,15 @@ def test_popped_arrays_and_pushed_arrays_belong_to_the_caller(tmp_path: Path) ->
     for values in mine.values():
         values[...] = -1
     into = {name: np.zeros((2, *shape), "float32")[1] for name, shape in SHAPES.items()}
+    fixed = {name: one.copy() for name, one in into.items()}
+    fixed["p"].flags.writeable = False
+    with pytest.raises(InputError, match=r"field p: pop writes into an array of NumPy; .* into a read-only array"):
+        history.pop(fixed)
+    with oc.Trajectory(tmp_path / "other", {"u": 2}, states=1) as other:
+        other.push({"u": np.ones(2)})
+        with pytest.raises(InputError, match=r"field u: pop writes .*; it cannot write into \[0\.0, 0\.0\]"):
+            other.pop({"u": [0.0, 0.0]})  # type: ignore[dict-item]
+        assert len(other) == 1
     step, found = history.pop(into)
     assert step == 5 and all(found[name] is into[name] for name in into)
     for top in range(4, -1, -1):

@@ -169,10 +169,15 @@ class Trajectory:
 
         The returned arrays are valid until the next pop. `into` may map each field to an array. With `into`, `pop`
         copies the values into the arrays of `into`, and returns these arrays. Raises InputError if no state is left,
-        and StorageError if the state cannot be read. Raises CorruptionError if the state differs from the state that
-        was pushed. A state that differs is not removed.
+        or if `into` does not have a writable array for each field. Raises StorageError if the state cannot be read, and
+        CorruptionError if the state differs from the state that was pushed. If `into` is wrong or if the state differs,
+        the state is not removed.
         """
         targets = None if into is None else self._checked(into)
+        for name, given in (into or {}).items():
+            if not isinstance(given, np.ndarray) or not given.flags.writeable:
+                what = "a read-only array" if isinstance(given, np.ndarray) else shown(given)
+                raise InputError(f"field {name}: pop writes into an array of NumPy; it cannot write into {what}")
         number, parts = self._stack.pop()
         found = {
             name: part.view(self._dtype).reshape(shape)

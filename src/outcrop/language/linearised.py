@@ -205,7 +205,7 @@ def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
     source in `u_tangent` is the change of a source in `u`, because each source acts only on the field that it names.
 
     At points at which a function has no derivative, a one-sided derivative is used (derivative.py). Raises InputError
-    for unknown names, and for a stencil that no kernel can compute.
+    for unknown names, for a static field whose change has no effect, and for a stencil that no kernel can compute.
     """
     if not isinstance(stencil, Stencil):
         raise InputError(
@@ -237,9 +237,16 @@ def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
         targets = *stage.targets, *(changes[target] for target in stage.targets)
         stages.append(Stage(targets, tape.program(results)))
 
+    read = fields_read(stages)
+    if unread := [fields.forward[number] for number, change in changes.items()
+                  if fields.is_static[number] and change not in read]:  # fmt: skip
+        raise InputError(
+            f"wrt: a change of {unread[0]} changes no field of {stencil.name!r} to first order; leave {unread[0]} out"
+        )
+
     # In the new stencil, updated fields come before other fields, and parameters come before signals.
     updated = dict.fromkeys(target for stage in stages for target in stage.targets)
-    order = list(dict.fromkeys([*updated, *numbers, *sorted(fields_read(stages))]))
+    order = list(dict.fromkeys([*updated, *numbers, *sorted(read)]))
     places = {number: place for place, number in enumerate(order)}
     count = len(stencil.parameters)
     kinds = sorted(range(len(scalars)), key=lambda place: scalars[place] >= count)

@@ -157,10 +157,13 @@ class Injection:
 
     def resolved(self, read: ReadCells) -> Injection:
         """Return a copy of these sources, in which the weights are multiplied by the values of `scale`. `read` returns
-        the values of the fields that `scale` reads."""
+        the values of the fields that `scale` reads. A corner with the weight 0 keeps this weight, even if the scale is
+        not finite there."""
         if self.scale is None:
             return self
-        return replace(self, weights=self.weights * self.scale.at(self.cells, read), scale=None)
+        weights: Weights = np.zeros(self.weights.shape)
+        np.multiply(self.weights, self.scale.at(self.cells, read), out=weights, where=self.weights != 0)
+        return replace(self, weights=weights, scale=None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,7 @@ from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.values import padded
 from outcrop.run.forward import Derived, Forward, computes_again, inputs_of, require_states, states_of
 from outcrop.run.gradients import Corrected, by_initial_values, corner_sampling, scale_terms, scaled_sources, weighted
-from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all
+from outcrop.run.inputs.initial import cache_within, checked_planes, named_source, read_all
 from outcrop.run.places import storage_at
 from outcrop.run.report import Report
 from outcrop.run.setup import as_threads, parse_memory, reopen, set_up_beside
@@ -197,9 +197,9 @@ def adjoint_run(
         run = _same_run(found, definition, place)
         _require_same(run, {adjoint.adjoints[name]: planes[adjoint.adjoints[name]] for name in seeds}, begun)
         if run.step < forward.steps:  # an adjoint run that is complete needs no states
-            require_states(forward, derived)
+            require_states(forward.state, derived)
         return AdjointRun(run, adjoint, names, forward)
-    require_states(forward, derived)
+    require_states(forward.state, derived)
     settings = settings_beside(forward, memory, threads)
     if states and settings.io == "mmap":  # `mmap` cannot open other states for each pass
         settings = replace(settings, io="auto")
@@ -270,9 +270,9 @@ def find_place(
         other = Path(os.path.realpath(one))
         if own == other or own in other.parents or other in own.parents:
             raise InputError(f"directory {place} and the forward run in {one} overlap; choose another directory")
+    resumes, replaces = as_flag(resume, "resume"), as_flag(force, "force")
     if not is_there(str(place)):
         return place, False
-    resumes, replaces = as_flag(resume, "resume"), as_flag(force, "force")
     if (resumes or not replaces) and _is_of_another_run(place, simulation):
         raise InputError(
             f"{place} holds another run, or the adjoint of an older run in {run}; give force=True without resume to "
@@ -405,12 +405,9 @@ def _split_residuals(forward: Forward, residuals: object) -> tuple[dict[str, Pla
             samples += _snapshot_residuals(*snapshots[name], name, values, forward.steps)
         elif name not in names:
             manifest = forward.manifest
-            try:
-                cache_bytes = cache_within(manifest.settings.memory_bytes)
-                source = make_source(values, manifest.own_shape, cache_bytes, manifest.axis_names)
-            except InputError as error:
-                raise InputError(f"residuals of {name!r}: {error}") from None
-            seeds[name] = checked_planes(source, manifest.dtype, check_finite=False)
+            cache_bytes, axes = cache_within(manifest.settings.memory_bytes), manifest.axis_names
+            source = named_source(f"residuals of {name!r}", values, manifest.own_shape, cache_bytes, axes)
+            seeds[name] = checked_planes(source, manifest.dtype, check_finite=True, names=axes)
             continue
         for one in (each for each in forward.definitions.samplings if each.name == name):
             if one.field not in updated:
@@ -478,7 +475,7 @@ def _snapshot_residuals(entry: SnapshotsEntry, field: str, name: str, values: An
 def _as_residuals(name: str, values: Any, shape: tuple[int, ...], axes: str) -> NDArray[Any]:
     """Return `values` as an array. Raises InputError if `values` are not real numbers of the shape `shape`. The message
     contains the text `axes`, which says what the axes mean."""
-    found = as_real_array(values)
+    found = as_real_array(values, f"residuals of {name!r}")
     if found is None or found.shape != shape:
         given = shown(values) if found is None else found.shape
         raise InputError(f"residuals of {name!r} must be numbers of shape {shape}: {axes}; given: {given}")

@@ -216,9 +216,9 @@ def states_of(forward: Forward, derived: Derived, before: StatesEntry | None = N
     return replace(states, sums=sums if every > 1 else ())
 
 
-def require_states(forward: Forward, derived: Derived) -> None:
+def require_states(state: State, derived: Derived) -> None:
     """Raise InputError if the forward run does not keep the states that the adjoint reads."""
-    kept, path = forward.manifest.taps.history, forward.state.path
+    kept, path = state.manifest.taps.history, state.path
     if not derived.states or (kept is not None and kept.recompute):
         return
     if kept is None:
@@ -229,8 +229,8 @@ def require_states(forward: Forward, derived: Derived) -> None:
         )
     if reason := derived.missing:
         raise InputError(
-            f"{reason}; give {_RECOMPUTED} or history='auto' to sim.run(steps, ...), or call sim.gradient instead, "
-            "which chooses"
+            f"{reason}; give {_RECOMPUTED} or history='auto' to sim.run(steps, ...) in a new run, or call sim.gradient "
+            "in a new run, which chooses"
         )
     if kept.every == 1:
         return

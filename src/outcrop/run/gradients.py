@@ -56,9 +56,9 @@ class Computed(PlanesView):
         the view are 0.
         """
         self._program, self._scalars, self._held = program, scalars, held
-        self._loads = {
-            load: simulation[stencil.fields[load.field].name + PREVIOUS * load.age] for load in program.loads
-        }
+        # a program without loads computes 0, so the adjoint is read to get the shape of a block
+        loads = program.loads or (Load([one.name for one in stencil.fields].index(held), HERE),)
+        self._loads = {load: simulation[stencil.fields[load.field].name + PREVIOUS * load.age] for load in loads}
         first = next(iter(self._loads.values()))
         self.shape, self.dtype = first.shape, first.dtype
 
@@ -196,10 +196,10 @@ def scale_terms(
         source = forward.definitions.injections[number]
         assert source.scale is not None
         sums = source.weights * _sums(source, traces[CORNERS.format(number)])
-        inside = forward.inside(source.cells)
+        acts = forward.inside(source.cells) & (source.weights != 0)
         for offset, slope in source.scale.derivatives(name).items():
-            # in the rim, the derivative of a scale may be NaN, so 0 is used instead
-            slopes = np.where(inside, slope.at(source.cells, forward.state.cells_of), 0.0)
+            # in the rim and for the weight 0, the derivative of a scale may be infinite or NaN, so 0 is used instead
+            slopes = np.where(acts, slope.at(source.cells, forward.state.cells_of), 0.0)
             cells.append((source.cells + np.array(offset, np.int64)).reshape(-1, 3))
             values.append((slopes * sums).reshape(-1))
     return np.concatenate(cells), np.concatenate(values)

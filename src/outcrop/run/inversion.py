@@ -45,14 +45,14 @@ from numpy.typing import NDArray
 
 from outcrop.axes import GridShape, grid_shape, inside
 from outcrop.errors import InputError, shown
-from outcrop.language import program
-from outcrop.language.program import Load
+from outcrop.language.program import Apply, Constant, Load, Scalar
 from outcrop.language.sparse import Injection
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
 from outcrop.run.adjoint import SOURCES, adjoint_run, derive, settings_beside
 from outcrop.run.definition import Definition, definition_beside
 from outcrop.run.device.use import is_block_device
+from outcrop.run.disk.entries import updated_fields
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.forward import Forward
@@ -306,7 +306,7 @@ class Objective:
         """Divide a vector into the values of each input. The values of an input have the form that `_values`
         returns."""
         shapes = [shape for several in self._shapes.values() for shape in several]
-        size, given = sum(map(math.prod, shapes)), as_real_array(x)
+        size, given = sum(map(math.prod, shapes)), as_real_array(x, "x")
         if given is None or given.shape != (size,) or not np.isfinite(given).all():
             raise InputError(f"the objective takes a vector of {size} finite numbers, not {shown(x)}")
         parts = split_vector(given.astype(np.float64), shapes)
@@ -349,7 +349,8 @@ class SourceOperator:
     `shape` is (number of values of all traces, number of values of all sources). `matvec` and `rmatvec` take and return
     vectors in float64. For SciPy's solvers, pass a `SourceOperator` to `scipy.sparse.linalg.aslinearoperator`. The
     operator uses the static fields and the parameters of the run. Raises InputError when the run has no step, no source
-    or no receivers, and for stencils that are not linear.
+    or no receivers. Also raises InputError for receivers of a static field, and for stencils that are not linear in the
+    updated fields.
     """
 
     dtype = np.dtype(np.float64)
@@ -361,10 +362,16 @@ class SourceOperator:
         if not definitions.injections or not definitions.samplings:
             raise InputError(f"{simulation.directory} needs sources and receivers for an operator between them")
         stencil, manifest = self._forward.stencil, self._forward.manifest
-        if not derive(stencil, manifest, SOURCES).is_linear or _leaves_zero(stencil, manifest):
+        if not derive(stencil, manifest, SOURCES).is_linear or not _is_linear(stencil, manifest.parameters):
             raise InputError(
                 f"{stencil.name} is not linear in its updated fields, so traces are not a linear function of sources; "
                 "to test a gradient, use oc.taylor_test"
+            )
+        updated = updated_fields(stencil)
+        if static := [one for one in definitions.samplings if one.field not in updated]:
+            raise InputError(
+                f"receivers {static[0].name!r} record {static[0].field}, which no step changes, so no source changes "
+                "their traces; make a run without these receivers"
             )
         self._sources = [(self._forward.steps, len(one.cells)) for one in definitions.injections]
         points = {one.name: len(one.cells) for one in definitions.samplings}
@@ -415,24 +422,47 @@ def dot_test(simulation: Simulation, seed: int = 0) -> float:
     return float(abs(difference)) / scale
 
 
-def _leaves_zero(stencil: Stencil, manifest: Manifest) -> bool:
-    """Return True if a step can change fields that are 0. If fields of 0 change, the stencil has a term without an
-    updated field. To find out, one step is evaluated for updated fields of 0 and for random values of the static
-    fields, signals and positions."""
-    rng, updated = np.random.default_rng(0), {target for stage in stencil.stages for target in stage.targets}
-    scalars = [manifest.parameters[one.name] for one in stencil.parameters]
-    scalars += rng.uniform(0.5, 1.5, len(stencil.signals)).tolist()
-
-    def load(one: Load) -> Any:
-        return np.zeros(8) if one.field in updated else rng.uniform(0.5, 1.5, 8)
-
-    found = [value for stage in stencil.stages
-             for value in program.evaluate(stage.program, load, scalars, np.float64, lambda _: rng.integers(2, 9, 8))]
-    return bool(np.nan_to_num(np.concatenate([np.atleast_1d(one) for one in found])).any())
+def _is_linear(stencil: Stencil, parameters: Mapping[str, float]) -> bool:
+    """Return True if each update is a sum of updated fields, each multiplied by a factor that depends on no updated
+    field. The operations decide, and not values, because an operation can have an effect only in a few cells or steps.
+    """
+    updated = {target for stage in stencil.stages for target in stage.targets}
+    values = [parameters[one.name] for one in stencil.parameters]
+    for stage in stencil.stages:
+        # Each pair has two flags. The first flag is True if the value depends on no updated field. The second flag is
+        # True if the value is linear in the updated fields. Both flags of the value 0 are True.
+        kinds: list[tuple[bool, bool]] = []
+        for operation in stage.program.operations:
+            match operation:
+                case Load(field):
+                    kinds.append((field not in updated, field in updated))
+                case Constant(value):
+                    kinds.append((True, value == 0))
+                case Scalar(index):
+                    kinds.append((True, index < len(values) and values[index] == 0))
+                case Apply(operator, operands):
+                    free, linear = zip(*(kinds[one] for one in operands), strict=True)
+                    match operator:
+                        case "add" | "sub" | "neg":
+                            is_linear = all(linear)
+                        case "mul":
+                            is_linear = (linear[0] and free[1]) or (free[0] and linear[1])
+                        case "div":
+                            is_linear = linear[0] and free[1]
+                        case "where" | "where_equal":
+                            is_linear = all(free[:2]) and all(linear[2:])
+                        case _:
+                            is_linear = False
+                    kinds.append((all(free), is_linear))
+                case _:
+                    kinds.append((True, False))
+        if not all(kinds[place][1] for place in stage.program.results):
+            return False
+    return True
 
 
 def _split(values: Any, shapes: Sequence[tuple[int, int]]) -> list[NDArray[np.float64]]:
-    given = as_real_array(values)
+    given = as_real_array(values, "the vector")
     if given is None or not np.isfinite(given).all():
         raise InputError(f"the operator takes a vector of finite real numbers, not {shown(values)}")
     vector = given.astype(np.float64).reshape(-1)

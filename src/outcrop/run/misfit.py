@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,16 +31,18 @@ from outcrop.axes import Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.plan.planner import require_budget
+from outcrop.run.acquisition.pass_acquisition import demand_of
 from outcrop.run.adjoint import derive, find_place, named_snapshots, require_small
 from outcrop.run.definition import as_problem, require_same_fields
 from outcrop.run.disk.entries import StatesEntry, updated_fields
-from outcrop.run.forward import Derived, Forward
+from outcrop.run.forward import Derived, Forward, require_states
 from outcrop.run.inputs.initial import cache_within, make_source
 from outcrop.run.inputs.input_array import plane_groups
 from outcrop.run.options import History
 from outcrop.run.setup import as_steps, as_threads, parse_memory
 from outcrop.run.simulation import Simulation, require_simulation
-from outcrop.run.ways import choose_here, history_of, task_of
+from outcrop.run.user_values import require_unmasked
+from outcrop.run.ways import adjoint_acquisition, choose_here, history_of, task_of
 from outcrop.tiers import discover
 
 MisfitFunction: TypeAlias = Callable[[Simulation], tuple[float, Mapping[str, Any]]]
@@ -81,7 +83,7 @@ class Misfit(Summable):
     rows of this array. From the whole array of Devito, the misfit uses the rows that the steps fill. For a field,
     `observed` may have any form that `sim[name] = ...` accepts. If `observed` is None, all observed values are 0, and
     the misfit is an energy. `weight` is a number, or an array with the shape of the computed values. If `weight` is
-    None, all weights are 1.
+    None, all weights are 1. If a value is not observed, give the weight 0, and any finite number as observed value.
 
     Misfits can be added with `+`. A call of a misfit with a simulation returns the value and the residuals for
     `Simulation.adjoint`. Sums are computed in float64. Raises InputError for unknown names, wrong shapes, and values
@@ -97,6 +99,7 @@ class Misfit(Summable):
         return f"<misfit of {self.name!r}>"
 
     def __call__(self, simulation: Simulation) -> tuple[float, dict[str, Any]]:
+        require_simulation(simulation)
         compared = self._compared(simulation, simulation.step)
         value = compared.value()
         if not math.isfinite(value):
@@ -115,10 +118,17 @@ class Misfit(Summable):
                     raise InputError(f"misfit of {self.name!r}: {what} have {found[tuple(place)]} at index {index}")
 
     def _compared(self, simulation: Simulation, steps: int) -> _Compared:
-        require_simulation(simulation)
         name, entries = self.name, simulation.setup.description.taps
+        remedy = "fill them, and give weight=~observed.mask"
+        require_unmasked(self._observed, f"misfit of {name!r}: observed", remedy)
+        require_unmasked(self._weight, f"misfit of {name!r}: weight", "fill them with 0.0")
         updated, snapshots = updated_fields(simulation.stencil), named_snapshots(entries)
         if name in entries.traces:
+            if static := [one.field for one in entries.samplings if one.name == name and one.field not in updated]:
+                raise InputError(
+                    f"misfit of {name!r}: it records {static[0]}, which no step changes; compare receivers of "
+                    f"{' or '.join(updated)}"
+                )
             shape: Shape = (steps, entries.traces[name])
             rows = _DevitoRows.of(simulation, name, steps)
             return self._whole(shape, lambda first, end: np.asarray(simulation.traces[name][first:end]), rows)
@@ -142,7 +152,13 @@ class Misfit(Summable):
                 source = make_source(default if given is None else given, shape, cache_bytes, axes)
             except InputError as error:
                 raise InputError(f"misfit of {name!r}: {error}") from None
-            return lambda first, end: np.asarray(source.planes(first, end), np.float64)
+
+            def planes(first: int, end: int) -> Block:
+                block = source.planes(first, end)
+                require_unmasked(block, f"misfit of {name!r}: {source.name}", remedy)
+                return np.asarray(block, np.float64)
+
+            return planes
 
         def computed(first: int, end: int) -> Block:
             return np.asarray(simulation[name][first:end], np.float64)
@@ -157,7 +173,7 @@ class Misfit(Summable):
             value: Any = default if given is None else given
             try:
                 array: Any = value if hasattr(value, "shape") and hasattr(value, "dtype") else np.asarray(value)
-                is_real = np.dtype(array.dtype).kind in "uif"
+                is_real = np.dtype(array.dtype).kind in "buif"
             except Exception:  # for nested lists and for classes of users, NumPy raises many types of errors
                 is_real = False
             if is_real and rows and array.shape == (rows.count, *shape[1:]):
@@ -244,14 +260,14 @@ class SumOfMisfits(Summable):
     """The sum of several misfits. A misfit is any function that returns a value and residuals."""
 
     def __init__(self, terms: tuple[Any, ...]) -> None:
-        self._terms = terms
+        self.terms = terms
 
     def __repr__(self) -> str:
-        return f"<{' + '.join(map(repr, self._terms))}>"
+        return f"<{' + '.join(map(repr, self.terms))}>"
 
     def __call__(self, simulation: Simulation) -> tuple[float, dict[str, Any]]:
         value, residuals = 0.0, dict[str, Any]()
-        for term in self._terms:
+        for term in self.terms:
             own, found = evaluate(term, simulation)
             value += own
             for name, one in found.items():
@@ -259,7 +275,7 @@ class SumOfMisfits(Summable):
         return value, residuals
 
     def check(self, simulation: Simulation, steps: int) -> None:
-        for term in self._terms:
+        for term in self.terms:
             check(term, simulation, steps)
 
 
@@ -330,10 +346,13 @@ def gradient(
     # If the run has already computed steps without a history, `run` will later refuse the history "all".
     history = History("all") if begins_history else None
     if begins_history and simulation.step == 0:
-        task = task_of(simulation.setup, steps, derived.names)
+        compared = _compared_names(misfit, simulation.setup.description.taps.traces)
+        task = task_of(simulation.setup, steps, derived.names, compared)
         history = history_of(choose_here(task, simulation.setup, memory_bytes=budget_bytes))
     else:
-        _require_memory(simulation, derived, budget_bytes)
+        _require_memory(simulation, derived, steps, _compared_names(misfit), budget_bytes)
+    if reader is not None and keeps_history and simulation.step < steps:
+        require_states(reader, derived)
     if simulation.step < steps:
         simulation.run(steps - simulation.step, progress, history=history)
     value, residuals = evaluate(misfit, simulation)
@@ -345,10 +364,22 @@ def gradient(
     return value, run.gradients
 
 
-def _require_memory(simulation: Simulation, derived: Derived, memory_bytes: int | None) -> None:
-    """Raise BudgetError if the memory is too small for the updates of the adjoint run."""
+def _compared_names(misfit: object, of_users: Iterable[str] = ()) -> set[str]:
+    """Return the names that a misfit compares. It is not known what a function of a user compares, so each such
+    function adds the names `of_users`."""
+    if isinstance(misfit, SumOfMisfits):
+        return {name for term in misfit.terms for name in _compared_names(term, of_users)}
+    return {misfit.name} if isinstance(misfit, Misfit) else set(of_users)
+
+
+def _require_memory(
+    simulation: Simulation, derived: Derived, steps: int, compared: Set[str], memory_bytes: int | None
+) -> None:
+    """Raise BudgetError if the memory is too small for the adjoint run. The adjoint run needs memory for the updates of
+    a step, for the residuals of the names `compared`, and for the values that it records at sources."""
     description, made = simulation.setup.description, derived.adjoint.stencil
     budget_bytes = description.settings.memory_bytes if memory_bytes is None else memory_bytes
     states = StatesEntry(str(simulation.directory), "0", 1, derived.states) if derived.states else None
-    boundary = as_boundary(description.boundary)
-    require_budget(as_problem(made, description.layout, 1, boundary, in_place=False, states=states), budget_bytes)
+    problem = as_problem(made, description.layout, 1, as_boundary(description.boundary), in_place=False, states=states)
+    taps = adjoint_acquisition(description.taps, derived, compared, steps)
+    require_budget(replace(problem, acquisition=demand_of(taps, description.dtype)), budget_bytes)

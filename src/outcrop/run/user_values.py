@@ -63,9 +63,19 @@ def as_flag(value: object, name: str) -> bool:
     return bool(value)
 
 
-def as_real_array(values: object, kinds: str = "uif") -> NDArray[Any] | None:
+def require_unmasked(
+    values: object, name: str, remedy: str = "fill them, as in values.filled(0.0)"
+) -> None:  # fmt: skip
+    """Raise InputError if `values` is an array of NumPy with masked values. A conversion to another array would ignore
+    the mask, and would return the numbers behind the mask."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InputError(f"{name}: masked values are not numbers; {remedy}")
+
+
+def as_real_array(values: object, name: str, kinds: str = "uif") -> NDArray[Any] | None:
     """Return the values as an array, or None if `values` does not contain real numbers. `kinds` are the accepted kinds
-    of dtypes."""
+    of dtypes. Raises InputError for masked values, with a message that begins with `name`."""
+    require_unmasked(values, name)
     try:
         found = np.asarray(values)
     except Exception:  # NumPy raises many types of errors for user classes, and for nested lists of unequal lengths
@@ -201,7 +211,7 @@ def require_steps(
 
 
 def _doubles(name: str, values: Any) -> NDArray[np.float64]:
-    found = as_real_array(values, "buif")
+    found = as_real_array(values, f"signal {name!r}", "buif")
     if found is None or found.ndim != 1:
         raise InputError(f"signal {name!r} must be one sequence of real numbers, one for each step")
     with np.errstate(over="ignore"):

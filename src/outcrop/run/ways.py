@@ -8,6 +8,7 @@ chooses one way. The run is planned for this machine or for a declared machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,10 +30,18 @@ from outcrop.run.acquisition.history import (
     with_slots,
 )
 from outcrop.run.acquisition.pass_acquisition import demand_of
-from outcrop.run.adjoint import derive, derive_adjoint
+from outcrop.run.adjoint import SOURCES, derive, derive_adjoint, named_snapshots
 from outcrop.run.definition import as_problem
 from outcrop.run.device.use import is_block_device
-from outcrop.run.disk.entries import AcquisitionEntries, SnapshotsEntry, StatesEntry, arrays_of, updated_fields
+from outcrop.run.disk.entries import (
+    AcquisitionEntries,
+    SamplingEntry,
+    SnapshotsEntry,
+    SourceEntry,
+    StatesEntry,
+    arrays_of,
+    updated_fields,
+)
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
@@ -43,6 +52,7 @@ from outcrop.run.engine import (
     pack_scalars,
 )
 from outcrop.run.forward import Derived, inputs_of
+from outcrop.run.gradients import CORNERS
 from outcrop.run.joint_plan import machine_for
 from outcrop.run.options import History
 from outcrop.run.setup import Elsewhere, Setup, require_plan
@@ -63,7 +73,8 @@ def default_wrt(stencil: Stencil, fixed: Collection[str] = ()) -> tuple[str, ...
 @dataclass(frozen=True)
 class GradientTask:
     """Describes a gradient whose computation is planned. `problem` is the problem of the forward run without a history.
-    `shape` is the shape of the arrays of the forward run."""
+    `shape` is the shape of the arrays of the forward run. `compared` contains the names of the receivers and snapshots
+    that can have residuals."""
 
     derived: Derived
     problem: Problem
@@ -71,6 +82,7 @@ class GradientTask:
     layout: PlaneLayout
     boundary: Boundary
     shape: tuple[int, ...]
+    compared: Collection[str]
 
     def derived_for(self, recompute: bool) -> Derived:
         return self.hoisted if recompute else self.derived
@@ -92,11 +104,12 @@ class GradientTask:
         return replace(states, every=min(STEPS_METERED, steps), stencil=derived.stencil.to_json(), source_cells=cells)
 
     def adjoint(self, recompute: bool) -> Problem:
-        """Return the problem of the adjoint run. The acquisition of the problem is an estimate: a receiver for each
-        source of the forward run, and a source for each receiver."""
+        """Return the problem of the adjoint run, with the acquisition that the adjoint run has if all names in
+        `compared` have residuals."""
         states, stencil = self.states(recompute), self.derived_for(recompute).adjoint.stencil
         problem = as_problem(stencil, self.layout, self.problem.steps, self.boundary, in_place=False, states=states)
-        return replace(problem, acquisition=demand_of(replace(self.taps, snapshots=()), self.layout.dtype, states))
+        taps = adjoint_acquisition(self.taps, self.derived, self.compared, self.problem.steps)
+        return replace(problem, acquisition=demand_of(taps, self.layout.dtype, states))
 
     @property
     def adjoint_bytes(self) -> int:
@@ -165,13 +178,38 @@ class _Meters:
             meter.keep()
 
 
-def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
+def adjoint_acquisition(
+    taps: AcquisitionEntries, derived: Derived, compared: Collection[str], steps: int
+) -> AcquisitionEntries:
+    """Return the sources and receivers of the adjoint run of a run with the acquisition `taps` (run/adjoint.py). The
+    sources add the residuals of the receivers and snapshots with names in `compared`. Each cell of a snapshot becomes a
+    point, and the snapshot of the initial values becomes a source of its own. The receivers record the adjoint at the
+    sources of the run."""
+    sources = [SourceEntry(one.field, one.points, steps, corners=one.corners)
+               for one in taps.samplings if one.name in compared]  # fmt: skip
+    for name, (entry, field) in named_snapshots(taps).items():
+        if name in compared:
+            sources += [SourceEntry(field, math.prod(entry.shape), steps, corners=1)] * (1 + entry.initial)
+    samplings = []
+    for number, one in enumerate(taps.sources):
+        if SOURCES in derived.names:
+            samplings.append(SamplingEntry(f"source_{number}", one.field, one.points, True, one.corners))
+        if number in derived.scaled:
+            samplings.append(SamplingEntry(CORNERS.format(number), one.field, one.points * one.corners, True, 1))
+    return AcquisitionEntries(tuple(sources), tuple(samplings))
+
+
+def task_of(
+    setup: Setup, steps: int, wrt: object = None, compared: Collection[str] | None = None
+) -> GradientTask:  # fmt: skip
     """Return the `GradientTask` of a run: its gradient with respect to `wrt`, or with respect to all inputs if `wrt` is
-    None. Raises InputError if no adjoint run can compute the gradient."""
+    None. `compared` contains the names of the receivers and snapshots that can have residuals. If `compared` is None,
+    all receivers can have residuals. Raises InputError if no adjoint run can compute the gradient."""
     one = setup.description
     names = default_wrt(setup.stencil, one.without_gradient) if wrt is None else wrt
     derived, boundary = derive(setup.stencil, one, names), as_boundary(one.boundary)
-    return GradientTask(derived, setup.problem(steps), one.taps, one.layout, boundary, one.shape)
+    names = one.taps.traces if compared is None else compared
+    return GradientTask(derived, setup.problem(steps), one.taps, one.layout, boundary, one.shape, names)
 
 
 def replay_bytes(description: Description) -> int:
@@ -217,7 +255,7 @@ def task_elsewhere(one: Elsewhere, wrt: object = None) -> GradientTask:
     taps = what.acquisition.entries
     names = default_wrt(what.stencil) if wrt is None else wrt
     derived = derive_adjoint(what.stencil, taps.sources, what.boundary, names)
-    return GradientTask(derived, one.problem, taps, one.layout, what.boundary, what.shape)
+    return GradientTask(derived, one.problem, taps, one.layout, what.boundary, what.shape, taps.traces)
 
 
 def choose_elsewhere(

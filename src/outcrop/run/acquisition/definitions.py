@@ -134,7 +134,7 @@ class Grid:
         """Return the cells around each point, and the weights of these cells. Raises InputError for points outside the
         grid."""
         ndim = len(self.shape)
-        places = _numbers(points, f"{what}: points must be numbers of shape (points, {ndim})")
+        places = _numbers(points, f"{what}: points", f"must be numbers of shape (points, {ndim})")
         if places.ndim == 1 and len(places) == ndim:
             places = places[None]
         where = self.coordinates or Coordinates((1.0,) * ndim, tuple(-float(pad) for pad in self.padding))
@@ -180,7 +180,7 @@ def _injection(grid: Grid, number: int, source: Any) -> Injection:
     if not isinstance(source.field, str) or source.field not in grid.updated:
         raise InputError(f"{what}: sources need a field that is updated; there are: {', '.join(grid.updated)}")
     cells, weights = grid.corners(what, source.points)
-    values = _numbers(source.values, f"{what}: values must be numbers of shape (steps,) or (steps, points)")
+    values = _numbers(source.values, f"{what}: values", "must be numbers of shape (steps,) or (steps, points)")
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or values.shape[1] != len(cells):
@@ -192,10 +192,10 @@ def _injection(grid: Grid, number: int, source: Any) -> Injection:
     return Injection(source.field, cells, weights, np.ascontiguousarray(values), scale)
 
 
-def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
-    """Return `given` as an array of real numbers, or raise InputError with the text `refusal`."""
-    if (found := as_real_array(given)) is None:
-        raise InputError(refusal)
+def _numbers(given: Any, name: str, refusal: str) -> NDArray[np.float64]:
+    """Return `given` as an array of real numbers, or raise InputError with the texts `name` and `refusal`."""
+    if (found := as_real_array(given, name)) is None:
+        raise InputError(f"{name} {refusal}")
     return found.astype(np.float64, copy=False)
 
 

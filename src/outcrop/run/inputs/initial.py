@@ -39,6 +39,7 @@ from outcrop.run.inputs.formats import FORMS, NETCDF, open_values
 from outcrop.run.inputs.formats.run import arrays_at
 from outcrop.run.inputs.input_array import CACHE_BYTES, Array, InputArray, can_lift, plane_groups, require_real
 from outcrop.run.inputs.resample import resample
+from outcrop.run.user_values import require_unmasked
 
 NAMED = ("zeros", "gaussian", "random")
 """The names of initial values that need no file."""
@@ -171,16 +172,18 @@ def require_shape(
 
 
 def checked_planes(
-    array: InputArray, dtype: str, check_finite: bool, names: Sequence[str] = ()
+    array: InputArray, dtype: str, check_finite: bool, names: Sequence[str] = (), reason: str = ""
 ) -> Callable[[int, int], Array]:
     """Return a function (z0, z1) that returns planes of `array`, converted to `dtype`, on the engine's three axes. The
     function raises InputError for wrong shapes. If `check_finite` is true, the function also raises InputError for NaN
-    and infinity. `names` are the names of the axes, for messages."""
+    and infinity. `names` are the names of the axes, for messages. The message about NaN ends with `reason`."""
     _, ny, nx = grid_shape(array.shape)
 
     def planes(z0: int, z1: int) -> Array:
         first, end = (0, nx) if len(array.shape) == 1 else (z0, z1)
-        block = np.asarray(array.planes(first, end))
+        given = array.planes(first, end)
+        require_unmasked(given, array.name)
+        block = np.asarray(given)
         expected = (end - first, *array.shape[1:])
         if block.shape != expected:
             which = f"{FIRST_AXIS[len(array.shape)]} {first} to {end - 1}"
@@ -194,8 +197,7 @@ def checked_planes(
             cell, ndim = (z0 + z, y, x), len(array.shape)
             own = zip(names or NAMES[ndim], PLACES[ndim], strict=True)
             where = ", ".join(f"{name}={cell[place]}" for name, place in own)
-            option = by_caller("--check-finite", "check_finite=True")
-            raise InputError(f"{array.name} holds {block[z, y, x]} at {where} ({option})")
+            raise InputError(f"{array.name} holds {block[z, y, x]} at {where}{reason}")
         return block
 
     return planes
@@ -204,7 +206,8 @@ def checked_planes(
 def scan_finite(array: InputArray, dtype: str, names: Sequence[str] = ()) -> None:
     """Read the whole array once. Convert each value to `dtype`, and raise InputError for the first value that is not
     finite. `names` are the names of the axes, for messages."""
-    planes = checked_planes(array, dtype, check_finite=True, names=names)
+    option = by_caller("--check-finite", "check_finite=True")
+    planes = checked_planes(array, dtype, check_finite=True, names=names, reason=f" ({option})")
     for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8):
         planes(z0, z1)
 
@@ -223,6 +226,7 @@ def _zeros(shape: Shape) -> InputArray:
 
 
 def _constant(shape: Shape, value: object) -> InputArray:
+    require_unmasked(value, "the value")
     number = np.asarray(value)
     require_real("the value", number.dtype)
     if not np.isfinite(number):

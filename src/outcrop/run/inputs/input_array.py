@@ -17,6 +17,7 @@ import numpy as np
 
 from outcrop.axes import NAMES, PLACES, Shape, axes_text
 from outcrop.errors import InputError, shown
+from outcrop.run.user_values import require_unmasked
 from outcrop.units import ADDRESSABLE_BYTES
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -73,7 +74,9 @@ def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> Inpu
             cached.clear()
             try:
                 with _one_chunk_at_a_time():
-                    cached[first] = np.asarray(array[first : min(first + depth, shape[0])])
+                    block = array[first : min(first + depth, shape[0])]
+                    require_unmasked(block, name)
+                    cached[first] = np.asarray(block)
             except MemoryError:
                 raise
             except Exception as error:  # libraries raise many types of errors for damaged data

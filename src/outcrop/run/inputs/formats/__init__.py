@@ -17,6 +17,7 @@ from outcrop.run.disk.values import PlanesView
 from outcrop.run.inputs.formats import binary, packages
 from outcrop.run.inputs.formats.run import from_view, open_run_array, run_at
 from outcrop.run.inputs.input_array import InputArray, arrange, from_array, from_chunks
+from outcrop.run.user_values import require_unmasked
 
 Opener: TypeAlias = Callable[[Path, str, int], InputArray]
 """A function that takes a path, the name of a variable or "", and `cache_bytes`. The function returns an input array
@@ -105,6 +106,7 @@ def open_as_stored(values: object, cache_bytes: int) -> InputArray:
     if packages.is_xarray(values):
         named: Any = values
         return packages.from_xarray("the xarray object", named, cache_bytes)
+    require_unmasked(values, "the array")
     if hasattr(values, "chunks") and hasattr(values, "shape"):
         return from_chunks("the array", values, cache_bytes)
     if callable(values) or np.isscalar(values):
