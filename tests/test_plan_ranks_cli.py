@@ -104,6 +104,18 @@ def test_a_plan_for_this_machine_divides_the_rows_of_ranks(scheme: str, capsys: 
     assert re.search(rf"scheme   {scheme}: .* blocks of \d+ rows", said) and "every pass of every rank is legal" in said
 
 
+UNEQUAL = {
+    "naive": "-n 100 29 3 -t 30 --memory 72KiB --ranks 3 --scheme naive",
+}
+
+
+@pytest.mark.parametrize("words", UNEQUAL.values(), ids=UNEQUAL.keys())
+def test_plans_of_ranks_with_unequal_rows_are_legal(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks plans for ranks with different numbers of rows. All ranks must have the same passes, slabs and blocks."""
+    assert call(["plan", "heat7", *words.split(), "--machine", "node.toml", "--check"]) == 0
+    assert "every pass of every rank is legal" in capsys.readouterr().out
+
+
 def test_one_rank_without_enough_memory_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that a plan of many ranks says if the memory of one rank is too small for the whole grid."""
     words = ["plan", "heat7", "-n", "4096", "65536", "64", "-t", "4", "--memory", "256MiB", "--machine", "node.toml"]

@@ -86,12 +86,12 @@ def choose(
     problem: Problem,
     machine: Machine,
     budget_bytes: int,
-    scheme: str,
+    scheme: str | Scheme,
     update_rate: UpdateRate,
     given: GivenSizes = FREE,
 ) -> TunedPlan:
-    """Choose the plan with the lowest cost within `budget_bytes`. The plan has the scheme `scheme` and the sizes
-    `given`. If `scheme` is "auto", any scheme is possible. Return the plan and all candidates.
+    """Choose the plan with the lowest cost within `budget_bytes`. The plan has the sizes `given`. `scheme` is a scheme
+    or its name. If `scheme` is "auto", any scheme is possible. Return the plan and all candidates.
 
     Raises BudgetError if the budget is too small. The message names the smallest sufficient budget. Raises InputError
     for an unknown scheme or impossible sizes.
@@ -135,7 +135,7 @@ def best_steps(
     return min([steps for steps in tried if steps <= last] or [last], key=seconds)
 
 
-def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list[Scheme]:
+def schemes_for(problem: Problem, scheme: str | Scheme, given: GivenSizes = FREE) -> list[Scheme]:
     """Return a list with the scheme `scheme`, restricted to the sizes `given`. For "auto", return all schemes that can
     run the problem and that check all data from disk.
 
@@ -151,7 +151,9 @@ def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list
     return with_sizes([chosen], problem, given)
 
 
-def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", given: GivenSizes = FREE) -> None:
+def require_budget(
+    problem: Problem, budget_bytes: int, scheme: str | Scheme = "auto", given: GivenSizes = FREE
+) -> None:
     """Raise BudgetError if no plan fits `budget_bytes`. The message names the smallest sufficient budget. Raises
     InputError if a rank has too few rows for blocks of `given.by` rows in passes of `given.bt` steps."""
     smallest = smallest_budget_bytes(problem, scheme, given)
@@ -177,14 +179,17 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
             )
 
 
-def find_scheme(name: str) -> Scheme:
-    """Return the scheme with this name. Raises InputError for an unknown name. The message lists the known names."""
+def find_scheme(name: str | Scheme) -> Scheme:
+    """Return the scheme with this name. If `name` is a scheme, return it. Raises InputError for an unknown name. The
+    message lists the known names."""
+    if isinstance(name, Scheme):
+        return name
     if ALIASES.get(name, name) not in EVERY_SCHEME:
         raise InputError(f"scheme {name!r} is unknown; there are auto, {', '.join(EVERY_SCHEME)}")
     return EVERY_SCHEME[ALIASES.get(name, name)]
 
 
-def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSizes = FREE) -> int:
+def smallest_budget_bytes(problem: Problem, scheme: str | Scheme = "auto", given: GivenSizes = FREE) -> int:
     """Return the smallest budget for `scheme` with the sizes `given`: the bytes of the smallest window plus the minimum
     memory for acquisition."""
     window_bytes = min(one.smallest(problem).bytes for one in schemes_for(problem, scheme, given))

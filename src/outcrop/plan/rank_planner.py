@@ -73,7 +73,7 @@ class PlannedRank:
     def plan(self, part: Problem, shared: Shared, given: GivenSizes) -> TunedPlan:
         """Return the best plan with the sizes that all ranks share."""
         rate, sizes = self.update_rate(part), shared.with_given(given, part)
-        return choose(part, self.machine, self.budget_bytes, shared.scheme, rate, sizes)
+        return choose(part, self.machine, self.budget_bytes, shared.with_shared_sizes, rate, sizes)
 
     def thickest_slab(self, part: Problem, shared: Shared, given: GivenSizes) -> int:
         """Return the number of planes of the thickest slab that fits the memory of this rank. The maximum is
@@ -81,7 +81,7 @@ class PlannedRank:
 
         def fits(slab: int) -> bool:
             sizes = replace(shared, slab=slab).with_given(given, part)
-            return smallest_budget_bytes(part, shared.scheme, sizes) <= self.budget_bytes
+            return smallest_budget_bytes(part, shared.with_shared_sizes, sizes) <= self.budget_bytes
 
         fitting, beyond = (shared.slab, 0) if fits(shared.slab) else (0, shared.slab)
         while beyond - fitting > 1:
@@ -101,12 +101,18 @@ class Shared:
     slab: int
     block_y: int
 
+    @property
+    def with_shared_sizes(self) -> Scheme:
+        """The scheme. Users may not give `bt` and `slab` to the naive scheme, but ranks must share these sizes."""
+        scheme = find_scheme(self.scheme)
+        return replace(scheme, sizes=tuple(dict.fromkeys(("bt", "slab", *scheme.sizes))))
+
     def with_given(self, given: GivenSizes, part: Problem) -> GivenSizes:
         """Return the sizes `given`, together with the sizes of this object that the scheme uses. `part` is the problem
         of a rank."""
         undivided = part.shape[1] if part.is_part and part.block_order else None
         sizes = {"bt": self.steps, "slab": self.slab, "by": self.block_y or given.by or undivided}
-        known = find_scheme(self.scheme).sizes
+        known = self.with_shared_sizes.sizes
         return replace(given, **{name: size for name, size in sizes.items() if name in known})
 
 

@@ -581,17 +581,17 @@ SCHEME = Scheme(
 
 def _naive_candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """Yield one candidate. If memory holds the whole grid, the candidate has one pass in one slab. If memory does not
-    hold the whole grid, each pass has one step, and the slabs have the maximum thickness."""
+    hold the whole grid, each pass has one step, and the slabs have the maximum thickness. Only ranks give sizes."""
     fits = whole_window(problem).bytes <= budget_bytes
-    levels, keeps = _most_levels(problem) if fits else problem.stages, fits and not problem.is_part
-    sizes = Sizes(levels, 1, diamond=0, keeps_statics=keeps)
-    slab = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
-    if slab >= 1:
-        yield replace(sizes, slab=slab)
+    (levels,) = given.levels(problem, [_most_levels(problem) if fits else problem.stages])
+    sizes = Sizes(levels, 1, diamond=0, keeps_statics=fits and not problem.is_part)
+    thickest = thickest_slab(problem, levels, sizes, budget_bytes)
+    yield from (replace(sizes, slab=slab) for slab in given.or_any("slab", [thickest]) if 1 <= slab <= thickest)
 
 
 def _naive_smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
-    return window(problem, problem.stages, Sizes(problem.stages, 1, diamond=0))
+    (levels,), (slab,) = given.levels(problem, [problem.stages]), given.or_any("slab", [1])
+    return window(problem, levels, Sizes(levels, slab, diamond=0))
 
 
 NAIVE = Scheme(

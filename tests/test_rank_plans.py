@@ -1,0 +1,37 @@
+"""Check the plans that the ranks of a run choose together: the same scheme, steps, slabs and blocks on all ranks, also
+if the parts of the ranks have different numbers of rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import outcrop as oc
+from outcrop.run.ranks.group import RankGroup
+from rank_processes import ranks
+
+
+def prepared(
+    group: RankGroup, where: Path, shape: tuple[int, int, int], steps: int, memory: str, scheme: str = "auto"
+) -> tuple[str, int, int, int]:
+    """Prepare a run of heat7 on all ranks. Return the scheme, the levels, the slab and the blocks of the plan."""
+    sim = oc.Simulation(
+        "heat7", shape=shape, directory=where, comm=group, threads=1, memory=memory, scheme=scheme
+    )  # fmt: skip
+    sim["u"] = 0.0
+    plan = sim.prepare(steps).plan
+    return plan.scheme, plan.sizes.levels, plan.sizes.slab, plan.sizes.block_y
+
+
+@pytest.mark.parametrize(
+    ("shape", "steps", "memory", "scheme"),
+    [((300, 31, 96), 1, "1MiB", "auto"), ((300, 31, 96), 4, "1MiB", "naive")],
+)
+def test_ranks_with_unequal_rows_have_the_same_naive_plan(
+    shape: tuple[int, int, int], steps: int, memory: str, scheme: str, tmp_path: Path
+) -> None:
+    """Checks runs of two ranks with 15 and 16 rows. The scheme must have the same slabs on both ranks, although thicker
+    slabs fit the memory of the rank with fewer rows."""
+    one, other = ranks(2, prepared, tmp_path, shape, steps, memory, scheme)
+    assert one == other
