@@ -106,6 +106,8 @@ def test_a_plan_for_this_machine_divides_the_rows_of_ranks(scheme: str, capsys: 
 
 UNEQUAL = {
     "naive": "-n 100 29 3 -t 30 --memory 72KiB --ranks 3 --scheme naive",
+    "groups of rows": "-n 384 127 60 -t 20 --memory 700KiB --ranks 2 --scheme wavefront",
+    "groups of rows that a moved cut divides": "-n 384 190 40 -t 12 --memory 600KiB --ranks 3 --scheme split",
 }
 
 

@@ -35,3 +35,10 @@ def test_ranks_with_unequal_rows_have_the_same_naive_plan(
     slabs fit the memory of the rank with fewer rows."""
     one, other = ranks(2, prepared, tmp_path, shape, steps, memory, scheme)
     assert one == other
+
+
+def test_ranks_with_unequal_rows_have_the_same_groups_of_rows(tmp_path: Path) -> None:
+    """Checks a run of two ranks with 63 and 64 rows. Only 64 rows have eight groups of rows for direct I/O. Both ranks
+    must divide their rows into the same blocks of whole groups."""
+    one, other = ranks(2, prepared, tmp_path, (100, 127, 384), 30, "800KiB", "wavefront")
+    assert one == other and one[3] > 0

@@ -273,6 +273,7 @@ def part_of(problem: Problem, cut: Cut, rank: int, planes: Cut = ()) -> Problem:
         record_bytes=round_up(plane_bytes + CHECKSUM_BYTES, DIRECT_BYTES),
         sides=((sides[BELOW], sides[ABOVE]), (sides[LOW], sides[HIGH]), problem.sides[2]),
         max_halo=min(rows) if ranks > 1 else 0,
+        mean_rows=cut[-1] // ranks if ranks > 1 else 0,
         block_order=order,
         max_halo_z=max(0, min(counts) - _planes_between(problem)) if counts else 0,
     )
