@@ -118,6 +118,25 @@ def test_plans_of_ranks_with_unequal_rows_are_legal(words: str, capsys: pytest.C
     assert "every pass of every rank is legal" in capsys.readouterr().out
 
 
+LARGE_BLOCKS = {
+    "auto": ("--by 480", "(split|wavefront)"),
+    "only deep halos have them": ("--by 504 --bt 1", "wavefront"),
+    "split tiling has them with equal parts": ("--by 450 --scheme split", "split"),
+    "split tiling has them with moved parts": ("--by 450 --scheme split --bt 2", "split"),
+}
+
+
+@pytest.mark.parametrize(("words", "scheme"), LARGE_BLOCKS.values(), ids=LARGE_BLOCKS.keys())
+def test_large_blocks_are_planned_if_any_scheme_has_them(
+    words: str, scheme: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that a size of blocks is possible if one scheme and one cut can have it. Other schemes and cuts need more
+    rows for the same blocks."""
+    grid = ["plan", "heat7", "-n", "512", "2048", "64", "-t", "20", "--memory", "1GiB", "--machine", "node.toml"]
+    assert call([*grid, "--ranks", "4", "--check", *words.split()]) == 0
+    assert re.search(rf"scheme   {scheme}: .* blocks of {words.split()[1]} rows", capsys.readouterr().out)
+
+
 def test_one_rank_without_enough_memory_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that a plan of many ranks says if the memory of one rank is too small for the whole grid."""
     words = ["plan", "heat7", "-n", "4096", "65536", "64", "-t", "4", "--memory", "256MiB", "--machine", "node.toml"]
@@ -142,6 +161,8 @@ REFUSED = {
     "zero": (["--ranks", "0"], "ranks '0' must be 'auto', a number"),
     "negative": (["--ranks", "-1"], "ranks '-1' must be 'auto', a number"),
     "blocks": (["--ranks", "4", "--by", "510"], "by 510: the 512 rows of a rank are too few .* give at most"),
+    "blocks in long passes": (["--ranks", "4", "--by", "500", "--bt", "20"],
+                              "by 500: the 512 rows of a rank are too few .* passes of 20 steps; give at most 4[0-9]+"),
     "scheme": (["--ranks", "4", "--scheme", "skewed-5y"], "skewed-5y cannot divide the grid among ranks"),
     "split on one rank": (["--scheme", "split"], "split cannot run on one rank: .*give scheme wavefront or auto"),
     "too few rows to split": (["--ranks", "1025", "--scheme", "split"], "at least 2 rows.* use at most 1024"),

@@ -3,13 +3,19 @@ if the parts of the ranks have different numbers of rows."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import outcrop as oc
+from outcrop.errors import BudgetError
+from outcrop.plan.planner import smallest_budget_bytes
+from outcrop.plan.rank_planner import PlannedRank, choose_together
+from outcrop.plan.ranks import RankPlans, cut_problem, validate_ranks
 from outcrop.run.ranks.group import RankGroup
 from rank_processes import ranks
+from strategies import MACHINE, assumed_rate, make_problem
 
 
 def prepared(
@@ -42,3 +48,24 @@ def test_ranks_with_unequal_rows_have_the_same_groups_of_rows(tmp_path: Path) ->
     must divide their rows into the same blocks of whole groups."""
     one, other = ranks(2, prepared, tmp_path, (100, 127, 384), 30, "800KiB", "wavefront")
     assert one == other and one[3] > 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "radius", "budget"), [((40, 58, 300), 2, 300_000), ((9, 31, 768), 1, 400_000)]
+)
+def test_split_tiling_keeps_equal_parts_if_moved_parts_need_more_memory(
+    shape: tuple[int, int, int], radius: int, budget: int
+) -> None:
+    """Checks that ranks with little memory keep equal parts. The memory is enough for these parts, but not for parts
+    with equal work. The error for an even smaller memory must name the minimum for equal parts."""
+    problem = make_problem(shape, (1, radius, 1), 8)
+    cut = cut_problem(problem, 2)
+    members = [PlannedRank(rank, MACHINE, budget, lambda _: assumed_rate) for rank in range(2)]
+    best = choose_together(problem, cut, members, list, "split", may_move=True)[0]
+    assert best.cut == cut
+    validate_ranks(RankPlans(problem, cut, tuple(choice.plan for choice in best.plans)), budget)
+    least = max(smallest_budget_bytes(one.part(problem, cut), "split") for one in members)
+    with pytest.raises(BudgetError, match=rf"at least {-(-least // 1024)} KiB"):
+        choose_together(
+            problem, cut, [replace(one, budget_bytes=least - 1) for one in members], list, "split", may_move=True
+        )

@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from outcrop.errors import BudgetError
+from outcrop.errors import BudgetError, InputError
 from outcrop.plan.actions import FACES, SIDES, Update, Write, side_of
 from outcrop.plan.cost import cell_updates, transfer_bytes
 from outcrop.plan.given_sizes import FREE, GivenSizes
@@ -81,7 +81,11 @@ class PlannedRank:
 
         def fits(slab: int) -> bool:
             sizes = replace(shared, slab=slab).with_given(given, part)
-            return smallest_budget_bytes(part, shared.with_shared_sizes, sizes) <= self.budget_bytes
+            try:
+                require_budget(part, self.budget_bytes, shared.with_shared_sizes, sizes)
+            except (BudgetError, InputError):  # the rank has too little memory, or too few rows for the blocks
+                return False
+            return True
 
         fitting, beyond = (shared.slab, 0) if fits(shared.slab) else (0, shared.slab)
         while beyond - fitting > 1:
@@ -94,12 +98,13 @@ class PlannedRank:
 class Shared:
     """The choices that are equal on all ranks: the name of the scheme, the number of steps of a pass, the number of
     planes of a slab, and the number of rows of a block. The number of rows of a block is 0 if the rows of a rank are
-    not divided into blocks."""
+    not divided into blocks. `is_moved` is true if the places of the cut are moved."""
 
     scheme: str
     steps: int
     slab: int
     block_y: int
+    is_moved: bool
 
     @property
     def with_shared_sizes(self) -> Scheme:
@@ -133,7 +138,7 @@ def choose_together(
 ) -> list[JointChoice]:  # fmt: skip
     """Return the proposal that all ranks choose, then the other proposals in ascending order of their time. `problem`
     is the problem of the whole grid. If `may_move` is true, the function moves the places of `cut` for schemes in which
-    ranks share updates.
+    ranks share updates. If no plan is possible with moved places, such a scheme keeps the cut.
 
     Raises InputError for an unknown scheme and impossible sizes. Raises BudgetError if the memory of a member is too
     small, or if no proposal fits the memory of all ranks."""
@@ -144,8 +149,9 @@ def choose_together(
     # each group of best, second-best, ... proposals, the proposal of the slowest rank comes first.
     ordered = [Shared(*one[place][1:]) for place in range(max(map(len, every))) for one in every if place < len(one)]
     proposals = list(dict.fromkeys(ordered))
-    for some in (proposals[:PROPOSALS_TRIED], proposals[PROPOSALS_TRIED:]):
-        if found := _tried(problem, cut, members, gather, some, given, may_move):
+    kept = [replace(one, is_moved=False) for one in proposals if one.is_moved]
+    for some in (proposals[:PROPOSALS_TRIED], proposals[PROPOSALS_TRIED:], kept):
+        if found := _tried(problem, cut, members, gather, some, given):
             return sorted(found, key=lambda one: one.seconds)
     raise BudgetError("no plan fits the memory of all ranks; give all ranks the same memory, or more")
 
@@ -154,25 +160,32 @@ def _proposals(
     problem: Problem, cut: Cut, one: PlannedRank, scheme: str, given: GivenSizes, may_move: bool,
     known: dict[Hashable, list[list[Any]]],
 ) -> list[list[Any]]:  # fmt: skip
-    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], in ascending order of their
-    seconds. Raises BudgetError if no scheme fits the memory of the rank."""
-    part, found, refused = one.part(problem, cut), list[list[Any]](), BudgetError("")
+    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block, whether the cut is moved], in
+    ascending order of their seconds. Raises BudgetError if no scheme fits the memory of the rank, and InputError if the
+    rank has too few rows for the blocks in `given`."""
+    part, found, refused = one.part(problem, cut), list[list[Any]](), Exception()
     require_budget(part, one.budget_bytes, scheme, given)
     for each in schemes_for(part, scheme, given):
-        alike = _as_balanced(part) if may_move and given.bt is None and is_moved(problem, each) else part
-        key = alike, each.name, one.machine, one.budget_bytes, one.update_rate
-        try:
-            if key not in known:
-                known[key] = _proposals_of_scheme(alike, one, each.name, given)
-            found += known[key]
-        except BudgetError as error:  # another scheme may need less memory
-            refused = error
+        ways = [(part, False)]
+        if may_move and is_moved(problem, each):
+            ways.insert(0, (_as_balanced(part) if given.bt is None else part, True))
+        for alike, moves in ways:
+            key = alike, moves, each.name, one.machine, one.budget_bytes, one.update_rate
+            try:
+                if key not in known:
+                    known[key] = _proposals_of_scheme(alike, moves, one, each.name, given)
+                found += known[key]
+                break
+            except (BudgetError, InputError) as error:  # another cut may have more rows, another scheme may need fewer
+                refused = error
     if not found:
         raise refused
     return sorted(found)
 
 
-def _proposals_of_scheme(part: Problem, rank: PlannedRank, scheme: str, given: GivenSizes) -> list[list[Any]]:
+def _proposals_of_scheme(
+    part: Problem, moves: bool, rank: PlannedRank, scheme: str, given: GivenSizes
+) -> list[list[Any]]:
     choice = choose(part, rank.machine, rank.budget_bytes, scheme, rank.update_rate(part), given)
     best: dict[int, Candidate] = {}
     for candidate in choice.considered:
@@ -181,7 +194,8 @@ def _proposals_of_scheme(part: Problem, rank: PlannedRank, scheme: str, given: G
     worth = [(steps, one) for steps, one in best.items() if one.seconds <= most][:PROPOSALS_OF_RANK]
     # A slab of a plan can have more planes than the grid, but a user cannot give such a slab.
     thickest = part.max_halo_z if part.is_part_z else part.planes
-    return [[one.seconds, scheme, steps, min(one.sizes.slab, thickest), one.sizes.block_y] for steps, one in worth]
+    return [[one.seconds, scheme, steps, min(one.sizes.slab, thickest), one.sizes.block_y, moves]
+            for steps, one in worth]  # fmt: skip
 
 
 def is_moved(problem: Problem, scheme: Scheme) -> bool:
@@ -201,12 +215,12 @@ def _as_balanced(part: Problem) -> Problem:
 
 def _tried(
     problem: Problem, cut: Cut, members: Sequence[PlannedRank], gather: Gather, proposals: Sequence[Shared],
-    given: GivenSizes, may_move: bool,
+    given: GivenSizes,
 ) -> list[JointChoice]:  # fmt: skip
     """Return one JointChoice for each proposal that fits the memory of all ranks."""
 
     def cut_for(one: Shared) -> Cut:
-        return balanced_cut(problem, cut, find_scheme(one.scheme), one.steps * problem.stages) if may_move else cut
+        return balanced_cut(problem, cut, find_scheme(one.scheme), one.steps * problem.stages) if one.is_moved else cut
 
     slabs = gather([[one.thickest_slab(one.part(problem, cut_for(shared)), shared, given) for shared in proposals]
                     for one in members])  # fmt: skip

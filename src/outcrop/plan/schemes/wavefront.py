@@ -52,7 +52,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice, product
 
 from outcrop.plan import placement
@@ -93,7 +92,6 @@ from outcrop.plan.schemes.deep_halo import (
     has_given_blocks,
     own_cells,
     own_part,
-    require_given_blocks,
     smallest_block,
     updated,
     zetas_of_pass,
@@ -434,7 +432,6 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
     if not given and not problem.histories and whole_window(problem).bytes <= budget_bytes:
         yield from _whole_grid_candidates(problem)
         return
-    require_given_blocks(problem, given, partial(halo_blocks, problem))
     tried = given.levels(problem, levels_worth_trying(problem))
     for levels, keeps in product(tried, placement.possible(problem, budget_bytes)):
         for block_y in given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels))):
