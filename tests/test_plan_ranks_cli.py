@@ -11,6 +11,7 @@ import pytest
 from outcrop.cli.main import call
 from outcrop.plan.machine import ASSUMED_NETWORK, NetworkRates
 from outcrop.tiers.declarations import load_machine, parse_machine
+from outcrop.tiers.update_rate import ASSUMED_CELLS_PER_SECOND
 
 NODE = """
 cores = 8
@@ -102,6 +103,18 @@ def test_a_plan_for_this_machine_divides_the_rows_of_ranks(scheme: str, capsys: 
     assert call([*words, "-d", "run.oc", "--scheme", scheme]) == 0
     said = capsys.readouterr().out
     assert re.search(rf"scheme   {scheme}: .* blocks of \d+ rows", said) and "every pass of every rank is legal" in said
+
+
+def test_the_rate_of_updates_is_that_of_a_grid_without_a_rim(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the speed of updates in a plan on this machine. The grid for the measurement has as many rows as a rank,
+    and most of these rows are in the rim. The speed must not be higher because the rim is not updated."""
+    words = ["-n", "64", "40", "64", "-t", "4", "--memory", "8MiB", "--threads", "1", "--ranks", "2"]
+    assert call(["plan", "heat16", *words, "-d", "run.oc", "--scheme", "wavefront", "--json", "plan.json"]) == 0
+    planned = json.loads(Path("plan.json").read_text())
+    assert "updates" in planned["assumed"], "the run is too short for a measurement"
+    updates = (20 - 8) * (64 - 16) * 64 * 4  # each of the two ranks has a rim of 8 rows at one side
+    assert updates / planned["predicted"]["seconds_update"] < 1.01 * ASSUMED_CELLS_PER_SECOND
+    assert re.search("updates +assumed: ", capsys.readouterr().out)
 
 
 UNEQUAL = {

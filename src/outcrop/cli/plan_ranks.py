@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from outcrop.bench.figures import COLORS as WORK
+from outcrop.cli.plan_details import update_rate_of
 from outcrop.errors import InputError, shown
-from outcrop.plan.cost import works_of
 from outcrop.plan.machine import ASSUMED_NETWORK, edge_factor
 from outcrop.plan.planner import Planned, choose
 from outcrop.plan.rank_planner import ChosenRanks, choose_ranks
@@ -109,8 +109,7 @@ def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRank
     alike = Simulation(replace(bare, shape=(planes, rows, shape[2]))).plan()
 
     def rate_of(part: Problem) -> UpdateRate:
-        cells, seconds = alike.problem.cells * alike.problem.levels, alike.plan.predicted.seconds_update
-        thick = cells / seconds * edge_factor(alike.problem, alike.plan.sizes) if seconds else 1e9
+        thick = update_rate_of(alike.plan) * edge_factor(alike.problem, alike.plan.sizes)
 
         def rate(sizes: Sizes) -> float:
             return thick / edge_factor(part, sizes)
@@ -214,9 +213,7 @@ def as_disturbance(jitter: str | None, stall: float | None, seed: int) -> Distur
 def simulate_ranks(found: ChosenRanks, planned: Planned, disturbance: Disturbance) -> Simulated:
     """Simulate the plans of all ranks on the machine of `planned`. All simulated ranks have the update rate of the
     slowest plan."""
-    one = found.plan
-    cells, seconds = sum(work.cells for _, work in works_of(one.problem, one.passes)), one.predicted.seconds_update
-    cells_per_second = cells / seconds if seconds else 1e9
+    cells_per_second = update_rate_of(found.plan)
     timeline = simulate(found.every, planned.machine, lambda _: cells_per_second, disturbance, DRAWN_RANKS)
     part = _without_neighbours(found.every)
     alone = choose(part, planned.machine, planned.budget_bytes, "auto", lambda _: cells_per_second)
