@@ -12,7 +12,7 @@ import outcrop as oc
 from outcrop.errors import BudgetError
 from outcrop.plan.planner import smallest_budget_bytes
 from outcrop.plan.rank_planner import PlannedRank, choose_together
-from outcrop.plan.ranks import RankPlans, cut_problem, validate_ranks
+from outcrop.plan.ranks import RankPlans, cut_planes, cut_problem, part_of, parts_of, validate_ranks
 from outcrop.run.ranks.group import RankGroup
 from rank_processes import ranks
 from strategies import MACHINE, assumed_rate, make_problem
@@ -48,6 +48,17 @@ def test_ranks_with_unequal_rows_have_the_same_groups_of_rows(tmp_path: Path) ->
     must divide their rows into the same blocks of whole groups."""
     one, other = ranks(2, prepared, tmp_path, (100, 127, 384), 30, "800KiB", "wavefront")
     assert one == other and one[3] > 0
+
+
+@pytest.mark.parametrize(("parts_z", "side"), [(1, "fixed"), (1, "periodic"), (3, "fixed")])
+def test_ranks_with_equal_parts_share_one_problem(parts_z: int, side: str) -> None:
+    """Checks the problems of all ranks. There are only a few different problems, although there are many ranks."""
+    problem = make_problem((12, 500, 9), (1, 1, 1), 8)
+    problem = replace(problem, sides=(problem.sides[0], (side, side), problem.sides[2]))
+    cut, planes = cut_problem(problem, 400), cut_planes(problem, parts_z)
+    parts = parts_of(problem, cut, planes)
+    assert parts == [part_of(problem, cut, rank, planes) for rank in range(400 * parts_z)]
+    assert len({id(part) for part in parts}) == len(set(parts)) <= 6 * parts_z
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.plan import Candidate, Plan, Scheme
 from outcrop.plan.planner import choose, find_scheme, require_budget, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import NO_DEMAND, AcquisitionDemand, Problem
-from outcrop.plan.ranks import Cut, RankPlans, balanced_cut, cut_planes, cut_problem, part_of
+from outcrop.plan.ranks import Cut, RankPlans, balanced_cut, cut_planes, cut_problem, part_of, parts_of
 from outcrop.plan.stairs import Stairs
 from outcrop.plan.tuner import TunedPlan, estimate, rate_in_thick_slabs
 
@@ -335,7 +335,7 @@ def choose_ranks(
         choice = choose(problem, machine, budget_bytes, scheme, update_rate(problem), given)
         every = RankPlans(problem, cut, (choice.plan,))
         return ChosenRanks(every, 0, choice.considered, choice.plan.predicted.seconds)
-    parts = [part_of(problem, cut, rank, planes) for rank in range(ranks)]
+    parts = parts_of(problem, cut, planes)
     kinds = {part: rank for rank, part in reversed(list(enumerate(parts)))}
     members = [PlannedRank(rank, machine, budget_bytes, update_rate, planes=planes) for rank in kinds.values()]
     best, *others = choose_together(problem, cut, members, list, scheme, given, may_move=True)
