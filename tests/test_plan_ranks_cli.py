@@ -150,6 +150,26 @@ def test_large_blocks_are_planned_if_any_scheme_has_them(
     assert re.search(rf"scheme   {scheme}: .* blocks of {words.split()[1]} rows", capsys.readouterr().out)
 
 
+BLOCKS_OF_RANKS = {
+    "a periodic grid": "-n 128 128 20 -t 20 --memory 1MiB --by 16 --boundary y=periodic --scheme wavefront",
+    "groups of rows": "-n 384 126 20 -t 20 --memory 1MiB --by 20 --scheme wavefront",
+}
+
+
+@pytest.mark.parametrize("where", [["--machine", "node.toml"], ["-d", "run.oc"]], ids=["elsewhere", "here"])
+@pytest.mark.parametrize("words", BLOCKS_OF_RANKS.values(), ids=BLOCKS_OF_RANKS.keys())
+def test_blocks_that_only_ranks_can_have_are_planned(
+    words: str, where: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that the size of blocks applies to ranks only. One rank for the whole grid cannot have these blocks, but
+    the plan compares the ranks with one rank, and measures update rates in a run of one process."""
+    assert call(["plan", "heat7", *words.split(), "--ranks", "2", "--check", "--json", "plan.json", *where]) == 0
+    said, report = capsys.readouterr().out, json.loads(Path("plan.json").read_text())
+    rows = words.split()[words.split().index("--by") + 1]
+    assert f"blocks of {rows} rows" in said and report["given"] == {"by": int(rows)}
+    assert report["several_ranks"]["seconds_single"] > 0
+
+
 def test_one_rank_without_enough_memory_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that a plan of many ranks says if the memory of one rank is too small for the whole grid."""
     words = ["plan", "heat7", "-n", "4096", "65536", "64", "-t", "4", "--memory", "256MiB", "--machine", "node.toml"]

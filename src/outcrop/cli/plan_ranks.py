@@ -91,7 +91,7 @@ def plan_ranks(
 def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRanks, Planned]:
     from outcrop.axes import grid_shape
     from outcrop.run.definition import definition_of, problem_of
-    from outcrop.run.setup import as_steps
+    from outcrop.run.setup import as_sizes, as_steps
     from outcrop.run.simulation import Simulation
 
     if chosen.shape is None:
@@ -102,8 +102,11 @@ def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRank
     rows = max(rows_of(cut_problem(problem, ranks // parts_z)))
     planes = max(rows_of(cut_planes(problem, parts_z)), default=shape[0])
     # The plan of a single rank leaves out points, because points of the whole grid can lie outside the grid of the
-    # rank. The plan of a single rank also cannot have a scheme that divides updates between ranks.
-    bare = replace(chosen, init=None, sources=(), receivers=(), snapshots=None, norms=None)
+    # rank. The plan of a single rank also cannot have a scheme that divides updates between ranks, and not always the
+    # blocks of the ranks.
+    given = as_sizes(chosen.sizes)
+    sizes = replace(given, by=None).to_dict()
+    bare = replace(chosen, init=None, sources=(), receivers=(), snapshots=None, norms=None, sizes=sizes)
     if chosen.scheme in RANK_SCHEMES:
         bare = replace(bare, scheme="auto")
     alike = Simulation(replace(bare, shape=(planes, rows, shape[2]))).plan()
@@ -117,10 +120,10 @@ def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRank
         return rate
 
     found = choose_ranks(
-        problem, ranks, alike.machine, alike.budget_bytes, chosen.scheme, rate_of, alike.given, parts_z
+        problem, ranks, alike.machine, alike.budget_bytes, chosen.scheme, rate_of, given, parts_z
     )
     planned = Planned(
-        found.plan.problem, alike.machine, alike.budget_bytes, alike.given, found.plan, found.considered,
+        found.plan.problem, alike.machine, alike.budget_bytes, given, found.plan, found.considered,
         alike.updates_origin, alike.assumed,
     )  # fmt: skip
     return found, planned

@@ -346,7 +346,8 @@ def choose_ranks(
     first, *rest = chosen[slowest].considered
     considered = first, *(_slowest_of(one) for one in others), *rest
     alone = "auto" if named is not None and named.refusal(problem) is not None else scheme
-    seconds_single = _seconds_single(problem, ranks, machine, budget_bytes, alone, update_rate(problem), given)
+    sizes = replace(given, by=None)  # blocks of the rows of a rank are not always possible in the whole grid
+    seconds_single = _seconds_single(problem, ranks, machine, budget_bytes, alone, update_rate(problem), sizes)
     every = RankPlans(problem, best.cut, tuple(choice.plan for choice in chosen), planes)
     return ChosenRanks(every, slowest, considered, seconds_single)
 
