@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from outcrop.cli.main import call
@@ -115,6 +116,46 @@ def test_the_rate_of_updates_is_that_of_a_grid_without_a_rim(capsys: pytest.Capt
     updates = (20 - 8) * (64 - 16) * 64 * 4  # each of the two ranks has a rim of 8 rows at one side
     assert updates / planned["predicted"]["seconds_update"] < 1.01 * ASSUMED_CELLS_PER_SECOND
     assert re.search("updates +assumed: ", capsys.readouterr().out)
+
+
+ACQUISITION = """
+[problem]
+stencil = "heat7"
+shape = [64, 64, 64]
+steps = 24
+[[problem.sources]]
+field = "u"
+points = [32.0, 50.0, 32.0]
+values = "ones.npy"
+[[problem.receivers]]
+name = "line"
+field = "u"
+points = "line.npy"
+[resources]
+memory = "2MiB"
+[output.snapshots]
+every = 4
+"""
+
+
+@pytest.mark.parametrize("where", [["--machine", "node.toml"], ["-d", "run.oc"]], ids=["elsewhere", "here"])
+def test_the_plan_of_ranks_includes_the_acquisition(where: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks a plan with snapshots, a source and receivers. With split tiling, a pass ends at each snapshot. The points
+    belong to the upper rank. The plan of each rank must have enough memory for these points."""
+    Path("heat.toml").write_text(ACQUISITION)
+    np.save("ones.npy", np.ones(24))
+    np.save("line.npy", [(32.0, 50.0, x) for x in range(8, 56)])
+    words = ["--scheme", "split", "--ranks", "2", "--check", "--json", "plan.json", *where]
+    assert call(["plan", "heat.toml", *words]) == 0
+    said, report = capsys.readouterr().out, json.loads(Path("plan.json").read_text())
+    _, border, rows = report["several_ranks"]["cut"]
+    assert report["passes"] == 6 and "split: 6 passes of 4 steps" in said and "of snapshots" in said
+    assert report["snapshot_bytes"] in [7 * 64 * 64 * 4 * own for own in (border, rows - border)]
+    assert report["several_ranks"]["seconds_single"] > 0
+    capsys.readouterr()
+    Path("small.toml").write_text(ACQUISITION.replace('"2MiB"', '"64KiB"'))
+    assert call(["plan", "small.toml", *words]) == 2
+    assert "of this for snapshots and points" in capsys.readouterr().err
 
 
 UNEQUAL = {

@@ -29,6 +29,7 @@ from outcrop.plan.actions import FACES, SIDES, Update, Write, side_of
 from outcrop.plan.cost import cell_updates, transfer_bytes
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine, UpdateRate
+from outcrop.plan.memory import min_acquisition_memory
 from outcrop.plan.plan import Candidate, Plan, Scheme
 from outcrop.plan.planner import choose, find_scheme, require_budget, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import NO_DEMAND, AcquisitionDemand, Problem
@@ -320,10 +321,13 @@ def choose_ranks(
     update_rate: Callable[[Problem], UpdateRate],
     given: GivenSizes = FREE,
     parts_z: int = 1,
+    demands: Callable[[Cut, Cut], Sequence[AcquisitionDemand]] | None = None,
 ) -> ChosenRanks:
     """Choose the cut of a grid and the plans of `ranks` ranks with equal machines. The chosen plans have the shortest
     predicted time. The planes are divided into `parts_z` parts. Each rank has `budget_bytes` of memory. `update_rate`
-    returns the update rates for the problem of a rank.
+    returns the update rates for the problem of a rank. `demands` returns the acquisition of each rank for the cuts
+    along y and z. As in a run, the cut is chosen without the acquisition, and then the plans are chosen with it. Ranks
+    with equal parts share a plan, which has the acquisition of the rank that needs the most memory for it.
 
     Raises InputError if a rank would have too few rows, for an unknown scheme and for impossible sizes. Raises
     BudgetError if the budget of a rank is too small. Both messages name possible values.
@@ -331,23 +335,39 @@ def choose_ranks(
     named = None if scheme == "auto" else find_scheme(scheme)
     cut = cut_problem(problem, ranks // parts_z, given.bt or 1, named)
     planes = cut_planes(problem, parts_z, given.bt or 1)
+    whole = replace(problem, acquisition=demands((0, problem.shape[1]), ())[0]) if demands else problem
     if ranks == 1:
-        choice = choose(problem, machine, budget_bytes, scheme, update_rate(problem), given)
-        every = RankPlans(problem, cut, (choice.plan,))
+        choice = choose(whole, machine, budget_bytes, scheme, update_rate(whole), given)
+        every = RankPlans(whole, cut, (choice.plan,))
         return ChosenRanks(every, 0, choice.considered, choice.plan.predicted.seconds)
-    parts = parts_of(problem, cut, planes)
-    kinds = {part: rank for rank, part in reversed(list(enumerate(parts)))}
-    members = [PlannedRank(rank, machine, budget_bytes, update_rate, planes=planes) for rank in kinds.values()]
+
+    def members_of(cut: Cut, of_ranks: Sequence[AcquisitionDemand]) -> tuple[list[PlannedRank], list[int]]:
+        """Return one rank of each kind, and for each of all ranks the place of its kind in the first list."""
+        needs = [min_acquisition_memory(one, problem.steps).bytes(problem.steps) for one in of_ranks]
+        parts, kinds = parts_of(problem, cut, planes), dict[Problem, int]()
+        for rank in sorted(range(ranks), key=lambda rank: -needs[rank]):
+            kinds.setdefault(parts[rank], rank)
+        members = [PlannedRank(rank, machine, budget_bytes, update_rate, of_ranks[rank], planes)
+                   for rank in kinds.values()]  # fmt: skip
+        places = {part: place for place, part in enumerate(kinds)}
+        return members, [places[part] for part in parts]
+
+    if demands:
+        for one in members_of(cut, demands(cut, planes))[0]:  # an error then names a memory for the acquisition, too
+            require_budget(one.part(problem, cut), budget_bytes, scheme, given)
+    members, places = members_of(cut, (NO_DEMAND,) * ranks)
     best, *others = choose_together(problem, cut, members, list, scheme, given, may_move=True)
-    of_kind = {member.rank: choice for member, choice in zip(members, best.plans, strict=True)}
+    if demands:
+        members, places = members_of(best.cut, demands(best.cut, planes))
+        best, *others = choose_together(problem, best.cut, members, list, scheme, given)
     # moving the cut changes only the rows of the first and the last rank, so the kinds of ranks stay the same
-    chosen = [of_kind[kinds[part]] for part in parts]
+    chosen = [best.plans[place] for place in places]
     slowest = max(range(ranks), key=lambda rank: (chosen[rank].plan.predicted.seconds, -rank))
     first, *rest = chosen[slowest].considered
     considered = first, *(_slowest_of(one) for one in others), *rest
     alone = "auto" if named is not None and named.refusal(problem) is not None else scheme
     sizes = replace(given, by=None)  # blocks of the rows of a rank are not always possible in the whole grid
-    seconds_single = _seconds_single(problem, ranks, machine, budget_bytes, alone, update_rate(problem), sizes)
+    seconds_single = _seconds_single(whole, ranks, machine, budget_bytes, alone, update_rate(whole), sizes)
     every = RankPlans(problem, best.cut, tuple(choice.plan for choice in chosen), planes)
     return ChosenRanks(every, slowest, considered, seconds_single)
 
