@@ -6,11 +6,13 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from outcrop.cli.main import call
 from outcrop.plan.machine import ASSUMED_NETWORK, NetworkRates
 from outcrop.tiers.declarations import load_machine, parse_machine
+from outcrop.tiers.update_rate import ASSUMED_CELLS_PER_SECOND
 
 NODE = """
 cores = 8
@@ -104,6 +106,111 @@ def test_a_plan_for_this_machine_divides_the_rows_of_ranks(scheme: str, capsys: 
     assert re.search(rf"scheme   {scheme}: .* blocks of \d+ rows", said) and "every pass of every rank is legal" in said
 
 
+def test_the_rate_of_updates_is_that_of_a_grid_without_a_rim(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the speed of updates in a plan on this machine. The grid for the measurement has as many rows as a rank,
+    and most of these rows are in the rim. The speed must not be higher because the rim is not updated."""
+    words = ["-n", "64", "40", "64", "-t", "4", "--memory", "8MiB", "--threads", "1", "--ranks", "2"]
+    assert call(["plan", "heat16", *words, "-d", "run.oc", "--scheme", "wavefront", "--json", "plan.json"]) == 0
+    planned = json.loads(Path("plan.json").read_text())
+    assert "updates" in planned["assumed"], "the run is too short for a measurement"
+    updates = (20 - 8) * (64 - 16) * 64 * 4  # each of the two ranks has a rim of 8 rows at one side
+    assert updates / planned["predicted"]["seconds_update"] < 1.01 * ASSUMED_CELLS_PER_SECOND
+    assert re.search("updates +assumed: ", capsys.readouterr().out)
+
+
+ACQUISITION = """
+[problem]
+stencil = "heat7"
+shape = [64, 64, 64]
+steps = 24
+[[problem.sources]]
+field = "u"
+points = [32.0, 50.0, 32.0]
+values = "ones.npy"
+[[problem.receivers]]
+name = "line"
+field = "u"
+points = "line.npy"
+[resources]
+memory = "2MiB"
+[output.snapshots]
+every = 4
+"""
+
+
+@pytest.mark.parametrize("where", [["--machine", "node.toml"], ["-d", "run.oc"]], ids=["elsewhere", "here"])
+def test_the_plan_of_ranks_includes_the_acquisition(where: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks a plan with snapshots, a source and receivers. With split tiling, a pass ends at each snapshot. The points
+    belong to the upper rank. The plan of each rank must have enough memory for these points."""
+    Path("heat.toml").write_text(ACQUISITION)
+    np.save("ones.npy", np.ones(24))
+    np.save("line.npy", [(32.0, 50.0, x) for x in range(8, 56)])
+    words = ["--scheme", "split", "--ranks", "2", "--check", "--json", "plan.json", *where]
+    assert call(["plan", "heat.toml", *words]) == 0
+    said, report = capsys.readouterr().out, json.loads(Path("plan.json").read_text())
+    _, border, rows = report["several_ranks"]["cut"]
+    assert report["passes"] == 6 and "split: 6 passes of 4 steps" in said and "of snapshots" in said
+    assert report["snapshot_bytes"] in [7 * 64 * 64 * 4 * own for own in (border, rows - border)]
+    assert report["several_ranks"]["seconds_single"] > 0
+    capsys.readouterr()
+    Path("small.toml").write_text(ACQUISITION.replace('"2MiB"', '"64KiB"'))
+    assert call(["plan", "small.toml", *words]) == 2
+    assert "of this for snapshots and points" in capsys.readouterr().err
+
+
+UNEQUAL = {
+    "naive": "-n 100 29 3 -t 30 --memory 72KiB --ranks 3 --scheme naive",
+    "groups of rows": "-n 384 127 60 -t 20 --memory 700KiB --ranks 2 --scheme wavefront",
+    "groups of rows that a moved cut divides": "-n 384 190 40 -t 12 --memory 600KiB --ranks 3 --scheme split",
+}
+
+
+@pytest.mark.parametrize("words", UNEQUAL.values(), ids=UNEQUAL.keys())
+def test_plans_of_ranks_with_unequal_rows_are_legal(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks plans for ranks with different numbers of rows. All ranks must have the same passes, slabs and blocks."""
+    assert call(["plan", "heat7", *words.split(), "--machine", "node.toml", "--check"]) == 0
+    assert "every pass of every rank is legal" in capsys.readouterr().out
+
+
+LARGE_BLOCKS = {
+    "auto": ("--by 480", "(split|wavefront)"),
+    "only deep halos have them": ("--by 504 --bt 1", "wavefront"),
+    "split tiling has them with equal parts": ("--by 450 --scheme split", "split"),
+    "split tiling has them with moved parts": ("--by 450 --scheme split --bt 2", "split"),
+}
+
+
+@pytest.mark.parametrize(("words", "scheme"), LARGE_BLOCKS.values(), ids=LARGE_BLOCKS.keys())
+def test_large_blocks_are_planned_if_any_scheme_has_them(
+    words: str, scheme: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that a size of blocks is possible if one scheme and one cut can have it. Other schemes and cuts need more
+    rows for the same blocks."""
+    grid = ["plan", "heat7", "-n", "512", "2048", "64", "-t", "20", "--memory", "1GiB", "--machine", "node.toml"]
+    assert call([*grid, "--ranks", "4", "--check", *words.split()]) == 0
+    assert re.search(rf"scheme   {scheme}: .* blocks of {words.split()[1]} rows", capsys.readouterr().out)
+
+
+BLOCKS_OF_RANKS = {
+    "a periodic grid": "-n 128 128 20 -t 20 --memory 1MiB --by 16 --boundary y=periodic --scheme wavefront",
+    "groups of rows": "-n 384 126 20 -t 20 --memory 1MiB --by 20 --scheme wavefront",
+}
+
+
+@pytest.mark.parametrize("where", [["--machine", "node.toml"], ["-d", "run.oc"]], ids=["elsewhere", "here"])
+@pytest.mark.parametrize("words", BLOCKS_OF_RANKS.values(), ids=BLOCKS_OF_RANKS.keys())
+def test_blocks_that_only_ranks_can_have_are_planned(
+    words: str, where: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that the size of blocks applies to ranks only. One rank for the whole grid cannot have these blocks, but
+    the plan compares the ranks with one rank, and measures update rates in a run of one process."""
+    assert call(["plan", "heat7", *words.split(), "--ranks", "2", "--check", "--json", "plan.json", *where]) == 0
+    said, report = capsys.readouterr().out, json.loads(Path("plan.json").read_text())
+    rows = words.split()[words.split().index("--by") + 1]
+    assert f"blocks of {rows} rows" in said and report["given"] == {"by": int(rows)}
+    assert report["several_ranks"]["seconds_single"] > 0
+
+
 def test_one_rank_without_enough_memory_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that a plan of many ranks says if the memory of one rank is too small for the whole grid."""
     words = ["plan", "heat7", "-n", "4096", "65536", "64", "-t", "4", "--memory", "256MiB", "--machine", "node.toml"]
@@ -128,6 +235,8 @@ REFUSED = {
     "zero": (["--ranks", "0"], "ranks '0' must be 'auto', a number"),
     "negative": (["--ranks", "-1"], "ranks '-1' must be 'auto', a number"),
     "blocks": (["--ranks", "4", "--by", "510"], "by 510: the 512 rows of a rank are too few .* give at most"),
+    "blocks in long passes": (["--ranks", "4", "--by", "500", "--bt", "20"],
+                              "by 500: the 512 rows of a rank are too few .* passes of 20 steps; give at most 4[0-9]+"),
     "scheme": (["--ranks", "4", "--scheme", "skewed-5y"], "skewed-5y cannot divide the grid among ranks"),
     "split on one rank": (["--scheme", "split"], "split cannot run on one rank: .*give scheme wavefront or auto"),
     "too few rows to split": (["--ranks", "1025", "--scheme", "split"], "at least 2 rows.* use at most 1024"),

@@ -24,7 +24,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 from outcrop.bench.figures import COLORS
-from outcrop.plan.cost import Span
+from outcrop.plan.cost import Span, works_of
 from outcrop.plan.description import (
     Patch,
     block_patches,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from outcrop.plan.plan import Candidate, Sizes
+    from outcrop.plan.plan import Candidate, Plan, Sizes
     from outcrop.plan.planner import Planned
     from outcrop.plan.problem import Problem
 
@@ -111,6 +111,13 @@ def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
     return max(reasons)[1]
 
 
+def update_rate_of(plan: Plan) -> float:
+    """Return the update rate that the prediction of a plan contains, in cells per second. If the plan updates no cell,
+    return a large number. Cells of the rim in y and z are not updated, so they do not count."""
+    cells, seconds = sum(work.cells for _, work in works_of(plan.problem, plan.passes)), plan.predicted.seconds_update
+    return cells / seconds if seconds else 1e9
+
+
 def advice(planned: Planned) -> str:
     """Return one line about an order of the axes with which the run is much faster, or "" if no such order exists. A
     plan for several ranks gets no advice, because ranks divide the y axis."""
@@ -119,7 +126,7 @@ def advice(planned: Planned) -> str:
     if planned.given or problem.is_part or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:
         return ""
     # the update rate of the plan in cells per second, without the additional time at the edges of slabs and blocks
-    rate = problem.cells * problem.levels / guess.seconds_update * edge_factor(problem, plan.sizes)
+    rate = update_rate_of(plan) * edge_factor(problem, plan.sizes)
 
     def roughly(one: Problem) -> float:
         schemes = schemes_for(one, plan.scheme)

@@ -10,18 +10,21 @@ all ranks as text, as JSON and as a picture.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from outcrop.bench.figures import COLORS as WORK
+from outcrop.cli.plan_details import update_rate_of
 from outcrop.errors import InputError, shown
-from outcrop.plan.cost import works_of
 from outcrop.plan.machine import ASSUMED_NETWORK, edge_factor
 from outcrop.plan.planner import Planned, choose
+from outcrop.plan.problem import AcquisitionDemand
 from outcrop.plan.rank_planner import ChosenRanks, choose_ranks
 from outcrop.plan.rank_timeline import Disturbance, RankTimeline, simulate
-from outcrop.plan.ranks import RankPlans, cut_planes, cut_problem, part_of, rows_of, validate_ranks
+from outcrop.plan.ranks import RankPlans, cut_planes, cut_problem, part_of, ranks_of, rows_of, validate_ranks
 from outcrop.plan.schemes import RANK_SCHEMES
 from outcrop.run.disk.entries import MAX_RANKS
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from outcrop.plan.machine import DeclaredMachine, UpdateRate
     from outcrop.plan.plan import Plan, Sizes
     from outcrop.plan.problem import Problem
+    from outcrop.plan.ranks import Cut
+    from outcrop.run.definition import Definition
     from outcrop.run.options import RunOptions
 
 MAX_JITTER = 0.5
@@ -78,8 +83,9 @@ def plan_ranks(
     from outcrop.run.setup import set_up_elsewhere
 
     one = set_up_elsewhere(declared, chosen)
+    problem, demands = _with_acquisition(one.problem, one.definition)
     found = choose_ranks(
-        one.problem, ranks, one.machine, one.budget_bytes, one.scheme, one.update_rate, one.given, parts_z
+        problem, ranks, one.machine, one.budget_bytes, one.scheme, one.update_rate, one.given, parts_z, demands
     )
     planned = Planned(
         found.plan.problem, one.machine, one.budget_bytes, one.given, found.plan, found.considered,
@@ -91,26 +97,28 @@ def plan_ranks(
 def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRanks, Planned]:
     from outcrop.axes import grid_shape
     from outcrop.run.definition import definition_of, problem_of
-    from outcrop.run.setup import as_steps
+    from outcrop.run.setup import as_sizes, as_steps
     from outcrop.run.simulation import Simulation
 
     if chosen.shape is None:
         raise InputError(f"ranks {ranks}: give the size of the grid with -n")
     what = definition_of(replace(chosen, init=None), None)
     shape = grid_shape(what.shape)
-    problem = problem_of(what, as_steps(chosen.steps))
+    problem, demands = _with_acquisition(problem_of(what, as_steps(chosen.steps)), what)
     rows = max(rows_of(cut_problem(problem, ranks // parts_z)))
     planes = max(rows_of(cut_planes(problem, parts_z)), default=shape[0])
     # The plan of a single rank leaves out points, because points of the whole grid can lie outside the grid of the
-    # rank. The plan of a single rank also cannot have a scheme that divides updates between ranks.
-    bare = replace(chosen, init=None, sources=(), receivers=(), snapshots=None, norms=None)
+    # rank. The plan of a single rank also cannot have a scheme that divides updates between ranks, and not always the
+    # blocks of the ranks.
+    given = as_sizes(chosen.sizes)
+    sizes = replace(given, by=None).to_dict()
+    bare = replace(chosen, init=None, sources=(), receivers=(), snapshots=None, norms=None, sizes=sizes)
     if chosen.scheme in RANK_SCHEMES:
         bare = replace(bare, scheme="auto")
     alike = Simulation(replace(bare, shape=(planes, rows, shape[2]))).plan()
 
     def rate_of(part: Problem) -> UpdateRate:
-        cells, seconds = alike.problem.cells * alike.problem.levels, alike.plan.predicted.seconds_update
-        thick = cells / seconds * edge_factor(alike.problem, alike.plan.sizes) if seconds else 1e9
+        thick = update_rate_of(alike.plan) * edge_factor(alike.problem, alike.plan.sizes)
 
         def rate(sizes: Sizes) -> float:
             return thick / edge_factor(part, sizes)
@@ -118,13 +126,38 @@ def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRank
         return rate
 
     found = choose_ranks(
-        problem, ranks, alike.machine, alike.budget_bytes, chosen.scheme, rate_of, alike.given, parts_z
+        problem, ranks, alike.machine, alike.budget_bytes, chosen.scheme, rate_of, given, parts_z, demands
     )
     planned = Planned(
-        found.plan.problem, alike.machine, alike.budget_bytes, alike.given, found.plan, found.considered,
+        found.plan.problem, alike.machine, alike.budget_bytes, given, found.plan, found.considered,
         alike.updates_origin, alike.assumed,
     )  # fmt: skip
     return found, planned
+
+
+def _with_acquisition(
+    problem: Problem, what: Definition
+) -> tuple[Problem, Callable[[Cut, Cut], Sequence[AcquisitionDemand]] | None]:
+    """Return the problem of the whole grid, and a function for `choose_ranks` that returns the acquisition of each
+    rank. The problem has the groups of cells that a cut must not divide. Without sources, receivers, snapshots and
+    norms, return None instead of the function."""
+    from outcrop.run.acquisition.parts import owners
+    from outcrop.run.acquisition.pass_acquisition import demand_of, undivided_groups
+    from outcrop.run.disk.entries import PartEntry
+
+    entries = what.acquisition.entries
+
+    def demands(cut: Cut, planes: Cut) -> list[AcquisitionDemand]:
+        ranks, found = ranks_of(cut, planes), list[AcquisitionDemand]()
+        owner = owners(what.acquisition.samplings, (cut, planes))
+        points = {name: np.bincount(of_point, minlength=ranks).tolist() for name, of_point in owner.items()}
+        for rank in range(ranks):
+            traces = {name: counts[rank] for name, counts in points.items()}
+            own = entries.of_part(PartEntry("", rank, cut, traces, planes))
+            found.append(replace(demand_of(own, what.dtype), ends=entries.intervals))
+        return found
+
+    return replace(problem, acquisition=undivided_groups(entries)), demands if entries else None
 
 
 def prove(found: ChosenRanks, planned: Planned) -> None:
@@ -214,9 +247,7 @@ def as_disturbance(jitter: str | None, stall: float | None, seed: int) -> Distur
 def simulate_ranks(found: ChosenRanks, planned: Planned, disturbance: Disturbance) -> Simulated:
     """Simulate the plans of all ranks on the machine of `planned`. All simulated ranks have the update rate of the
     slowest plan."""
-    one = found.plan
-    cells, seconds = sum(work.cells for _, work in works_of(one.problem, one.passes)), one.predicted.seconds_update
-    cells_per_second = cells / seconds if seconds else 1e9
+    cells_per_second = update_rate_of(found.plan)
     timeline = simulate(found.every, planned.machine, lambda _: cells_per_second, disturbance, DRAWN_RANKS)
     part = _without_neighbours(found.every)
     alone = choose(part, planned.machine, planned.budget_bytes, "auto", lambda _: cells_per_second)
@@ -227,7 +258,7 @@ def _without_neighbours(every: RankPlans) -> Problem:
     """Cut the grid into equal parts. Return the problem of one part, with the boundaries of the whole grid."""
     whole, parts_z = every.problem, max(1, len(every.planes) - 1)
     part = part_of(whole, cut_problem(whole, every.ranks // parts_z), 0, cut_planes(whole, parts_z))
-    return replace(part, sides=whole.sides, max_halo=0, max_halo_z=0)
+    return replace(part, sides=whole.sides, max_halo=0, mean_rows=0, max_halo_z=0)
 
 
 def rows_about_simulation(one: Simulated) -> list[tuple[str, str]]:

@@ -3,8 +3,9 @@ budget."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from outcrop.display import Described
@@ -86,12 +87,12 @@ def choose(
     problem: Problem,
     machine: Machine,
     budget_bytes: int,
-    scheme: str,
+    scheme: str | Scheme,
     update_rate: UpdateRate,
     given: GivenSizes = FREE,
 ) -> TunedPlan:
-    """Choose the plan with the lowest cost within `budget_bytes`. The plan has the scheme `scheme` and the sizes
-    `given`. If `scheme` is "auto", any scheme is possible. Return the plan and all candidates.
+    """Choose the plan with the lowest cost within `budget_bytes`. The plan has the sizes `given`. `scheme` is a scheme
+    or its name. If `scheme` is "auto", any scheme is possible. Return the plan and all candidates.
 
     Raises BudgetError if the budget is too small. The message names the smallest sufficient budget. Raises InputError
     for an unknown scheme or impossible sizes.
@@ -135,7 +136,7 @@ def best_steps(
     return min([steps for steps in tried if steps <= last] or [last], key=seconds)
 
 
-def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list[Scheme]:
+def schemes_for(problem: Problem, scheme: str | Scheme, given: GivenSizes = FREE) -> list[Scheme]:
     """Return a list with the scheme `scheme`, restricted to the sizes `given`. For "auto", return all schemes that can
     run the problem and that check all data from disk.
 
@@ -151,9 +152,11 @@ def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list
     return with_sizes([chosen], problem, given)
 
 
-def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", given: GivenSizes = FREE) -> None:
+def require_budget(
+    problem: Problem, budget_bytes: int, scheme: str | Scheme = "auto", given: GivenSizes = FREE
+) -> None:
     """Raise BudgetError if no plan fits `budget_bytes`. The message names the smallest sufficient budget. Raises
-    InputError if a rank has too few rows for blocks of `given.by` rows in passes of `given.bt` steps."""
+    InputError if a rank has too few rows for blocks of `given.by` rows."""
     smallest = smallest_budget_bytes(problem, scheme, given)
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""
@@ -167,24 +170,43 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
             f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on {planes} of "
             f"{format_bytes(problem.plane_bytes)}{sizes}: at least {format_bytes_up(smallest)} are needed{share}"
         )
-    if problem.is_part and given.by and given.bt:
-        # Perhaps the given blocks are possible only in passes of fewer steps than `given.bt`.
-        every = schemes_for(problem, scheme, given)
-        if not any(True for one in every for _ in one.candidates(problem, budget_bytes)):
-            raise InputError(
-                f"by {given.by}: the {problem.max_halo} rows of a rank are too few for blocks of {given.by} rows in "
-                f"passes of {given.bt} steps; give fewer steps (bt), or leave by out"
-            )
+    if problem.is_part and given.by:
+        _require_blocks(problem, budget_bytes, scheme, given, given.by)
 
 
-def find_scheme(name: str) -> Scheme:
-    """Return the scheme with this name. Raises InputError for an unknown name. The message lists the known names."""
+def _require_blocks(
+    problem: Problem, budget_bytes: int, scheme: str | Scheme, given: GivenSizes, block_y: int
+) -> None:
+    """Raise InputError if no scheme can divide the rows of a rank into blocks of `block_y` rows. The message names the
+    largest possible number of rows."""
+
+    def is_too_large(rows: int) -> bool:
+        schemes = schemes_for(problem, scheme, replace(given, by=rows))
+        return not any(True for one in schemes for _ in one.candidates(problem, budget_bytes))
+
+    if is_too_large(block_y):
+        smaller = range(round_up(max(1, problem.radius_y), problem.row_group), block_y, problem.row_group)
+        number = bisect_left(smaller, True, key=is_too_large)
+        passes = f" in passes of {given.bt} steps" if given.bt else ""
+        remedies = [f"give at most {smaller[number - 1]}"] if number else []
+        remedies += ["give fewer steps (bt)"] if given.bt and given.bt > 1 else []
+        raise InputError(
+            f"by {block_y}: the {problem.max_halo} rows of a rank are too few for blocks of {block_y} rows{passes}; "
+            + "".join(f"{one}, " for one in remedies) + ("or " if remedies else "") + "leave by out"
+        )
+
+
+def find_scheme(name: str | Scheme) -> Scheme:
+    """Return the scheme with this name. If `name` is a scheme, return it. Raises InputError for an unknown name. The
+    message lists the known names."""
+    if isinstance(name, Scheme):
+        return name
     if ALIASES.get(name, name) not in EVERY_SCHEME:
         raise InputError(f"scheme {name!r} is unknown; there are auto, {', '.join(EVERY_SCHEME)}")
     return EVERY_SCHEME[ALIASES.get(name, name)]
 
 
-def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSizes = FREE) -> int:
+def smallest_budget_bytes(problem: Problem, scheme: str | Scheme = "auto", given: GivenSizes = FREE) -> int:
     """Return the smallest budget for `scheme` with the sizes `given`: the bytes of the smallest window plus the minimum
     memory for acquisition."""
     window_bytes = min(one.smallest(problem).bytes for one in schemes_for(problem, scheme, given))

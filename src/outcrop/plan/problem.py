@@ -184,9 +184,9 @@ class Problem:
 
     If the grid is divided among ranks (ranks.py), the problem of a rank has only the rows and planes of this rank. A
     side along y or z is "neighbour" if another rank has the rows or planes beyond this side. A pass may use at most
-    `max_halo` rows of a neighbour along y, and at most `max_halo_z` planes of a neighbour along z. `block_order` is 0
-    if a pass does not divide the rows of a rank into blocks. `block_order` is 1 if the first block has the lowest rows,
-    and -1 if the first block has the highest rows.
+    `max_halo` rows of a neighbour along y, and at most `max_halo_z` planes of a neighbour along z. `mean_rows` is the
+    mean number of rows of all ranks, or 0 if y is not divided among ranks. `block_order` is 0 if a pass does not divide
+    the rows of a rank into blocks, 1 if the first block has the lowest rows, and -1 if it has the highest rows.
 
     `acquisition` describes the memory and transfers of sources, receivers and snapshots. The window does not include
     the memory of the acquisition. `updates` lists the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and
@@ -224,6 +224,7 @@ class Problem:
     lead: int = 0
     lead_stages: int = 1
     max_halo: int = 0
+    mean_rows: int = 0
     block_order: int = 1
     max_halo_z: int = 0
     computed_once: tuple[str, ...] = ()
@@ -372,8 +373,7 @@ class Problem:
 
     @cached_property
     def end_plane(self) -> int:
-        """The number of the plane after the last updated plane, or `first_plane` if no plane is updated.
-        """
+        """The number of the plane after the last updated plane. If no plane is updated, return `first_plane`."""
         return max(self.first_plane, self.planes - self.rim_z[1])
 
     @cached_property
@@ -519,10 +519,10 @@ class Problem:
     @cached_property
     def row_group(self) -> int:
         """The number of rows in a group. The length of a group in bytes is a multiple of DIRECT_BYTES, so direct I/O
-        can begin and end between groups. If a group would be too large for the grid, a group has one row. If a group
-        has one row, transfers of a part of a plane use the page cache."""
+        can begin and end between groups. If a group would be too large for the grid, a group has one row, and transfers
+        of a part of a plane use the page cache. All ranks have the same blocks, so the number is equal on all ranks."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
-        return group if 8 * group <= self.shape[1] else 1
+        return group if 8 * group <= (self.mean_rows or self.shape[1]) else 1
 
 
 def _kernel_side(side: str) -> str:

@@ -24,15 +24,16 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from outcrop.errors import BudgetError
+from outcrop.errors import BudgetError, InputError
 from outcrop.plan.actions import FACES, SIDES, Update, Write, side_of
 from outcrop.plan.cost import cell_updates, transfer_bytes
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine, UpdateRate
+from outcrop.plan.memory import min_acquisition_memory
 from outcrop.plan.plan import Candidate, Plan, Scheme
 from outcrop.plan.planner import choose, find_scheme, require_budget, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import NO_DEMAND, AcquisitionDemand, Problem
-from outcrop.plan.ranks import Cut, RankPlans, balanced_cut, cut_planes, cut_problem, part_of
+from outcrop.plan.ranks import Cut, RankPlans, balanced_cut, cut_planes, cut_problem, part_of, parts_of
 from outcrop.plan.stairs import Stairs
 from outcrop.plan.tuner import TunedPlan, estimate, rate_in_thick_slabs
 
@@ -73,7 +74,7 @@ class PlannedRank:
     def plan(self, part: Problem, shared: Shared, given: GivenSizes) -> TunedPlan:
         """Return the best plan with the sizes that all ranks share."""
         rate, sizes = self.update_rate(part), shared.with_given(given, part)
-        return choose(part, self.machine, self.budget_bytes, shared.scheme, rate, sizes)
+        return choose(part, self.machine, self.budget_bytes, shared.with_shared_sizes, rate, sizes)
 
     def thickest_slab(self, part: Problem, shared: Shared, given: GivenSizes) -> int:
         """Return the number of planes of the thickest slab that fits the memory of this rank. The maximum is
@@ -81,7 +82,11 @@ class PlannedRank:
 
         def fits(slab: int) -> bool:
             sizes = replace(shared, slab=slab).with_given(given, part)
-            return smallest_budget_bytes(part, shared.scheme, sizes) <= self.budget_bytes
+            try:
+                require_budget(part, self.budget_bytes, shared.with_shared_sizes, sizes)
+            except (BudgetError, InputError):  # the rank has too little memory, or too few rows for the blocks
+                return False
+            return True
 
         fitting, beyond = (shared.slab, 0) if fits(shared.slab) else (0, shared.slab)
         while beyond - fitting > 1:
@@ -94,19 +99,26 @@ class PlannedRank:
 class Shared:
     """The choices that are equal on all ranks: the name of the scheme, the number of steps of a pass, the number of
     planes of a slab, and the number of rows of a block. The number of rows of a block is 0 if the rows of a rank are
-    not divided into blocks."""
+    not divided into blocks. `is_moved` is true if the places of the cut are moved."""
 
     scheme: str
     steps: int
     slab: int
     block_y: int
+    is_moved: bool
+
+    @property
+    def with_shared_sizes(self) -> Scheme:
+        """The scheme. Users may not give `bt` and `slab` to the naive scheme, but ranks must share these sizes."""
+        scheme = find_scheme(self.scheme)
+        return replace(scheme, sizes=tuple(dict.fromkeys(("bt", "slab", *scheme.sizes))))
 
     def with_given(self, given: GivenSizes, part: Problem) -> GivenSizes:
         """Return the sizes `given`, together with the sizes of this object that the scheme uses. `part` is the problem
         of a rank."""
         undivided = part.shape[1] if part.is_part and part.block_order else None
         sizes = {"bt": self.steps, "slab": self.slab, "by": self.block_y or given.by or undivided}
-        known = find_scheme(self.scheme).sizes
+        known = self.with_shared_sizes.sizes
         return replace(given, **{name: size for name, size in sizes.items() if name in known})
 
 
@@ -127,7 +139,7 @@ def choose_together(
 ) -> list[JointChoice]:  # fmt: skip
     """Return the proposal that all ranks choose, then the other proposals in ascending order of their time. `problem`
     is the problem of the whole grid. If `may_move` is true, the function moves the places of `cut` for schemes in which
-    ranks share updates.
+    ranks share updates. If no plan is possible with moved places, such a scheme keeps the cut.
 
     Raises InputError for an unknown scheme and impossible sizes. Raises BudgetError if the memory of a member is too
     small, or if no proposal fits the memory of all ranks."""
@@ -138,8 +150,9 @@ def choose_together(
     # each group of best, second-best, ... proposals, the proposal of the slowest rank comes first.
     ordered = [Shared(*one[place][1:]) for place in range(max(map(len, every))) for one in every if place < len(one)]
     proposals = list(dict.fromkeys(ordered))
-    for some in (proposals[:PROPOSALS_TRIED], proposals[PROPOSALS_TRIED:]):
-        if found := _tried(problem, cut, members, gather, some, given, may_move):
+    kept = [replace(one, is_moved=False) for one in proposals if one.is_moved]
+    for some in (proposals[:PROPOSALS_TRIED], proposals[PROPOSALS_TRIED:], kept):
+        if found := _tried(problem, cut, members, gather, some, given):
             return sorted(found, key=lambda one: one.seconds)
     raise BudgetError("no plan fits the memory of all ranks; give all ranks the same memory, or more")
 
@@ -148,25 +161,32 @@ def _proposals(
     problem: Problem, cut: Cut, one: PlannedRank, scheme: str, given: GivenSizes, may_move: bool,
     known: dict[Hashable, list[list[Any]]],
 ) -> list[list[Any]]:  # fmt: skip
-    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], in ascending order of their
-    seconds. Raises BudgetError if no scheme fits the memory of the rank."""
-    part, found, refused = one.part(problem, cut), list[list[Any]](), BudgetError("")
+    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block, whether the cut is moved], in
+    ascending order of their seconds. Raises BudgetError if no scheme fits the memory of the rank, and InputError if the
+    rank has too few rows for the blocks in `given`."""
+    part, found, refused = one.part(problem, cut), list[list[Any]](), Exception()
     require_budget(part, one.budget_bytes, scheme, given)
     for each in schemes_for(part, scheme, given):
-        alike = _as_balanced(part) if may_move and given.bt is None and is_moved(problem, each) else part
-        key = alike, each.name, one.machine, one.budget_bytes, one.update_rate
-        try:
-            if key not in known:
-                known[key] = _proposals_of_scheme(alike, one, each.name, given)
-            found += known[key]
-        except BudgetError as error:  # another scheme may need less memory
-            refused = error
+        ways = [(part, False)]
+        if may_move and is_moved(problem, each):
+            ways.insert(0, (_as_balanced(part) if given.bt is None else part, True))
+        for alike, moves in ways:
+            key = alike, moves, each.name, one.machine, one.budget_bytes, one.update_rate
+            try:
+                if key not in known:
+                    known[key] = _proposals_of_scheme(alike, moves, one, each.name, given)
+                found += known[key]
+                break
+            except (BudgetError, InputError) as error:  # another cut may have more rows, another scheme may need fewer
+                refused = error
     if not found:
         raise refused
     return sorted(found)
 
 
-def _proposals_of_scheme(part: Problem, rank: PlannedRank, scheme: str, given: GivenSizes) -> list[list[Any]]:
+def _proposals_of_scheme(
+    part: Problem, moves: bool, rank: PlannedRank, scheme: str, given: GivenSizes
+) -> list[list[Any]]:
     choice = choose(part, rank.machine, rank.budget_bytes, scheme, rank.update_rate(part), given)
     best: dict[int, Candidate] = {}
     for candidate in choice.considered:
@@ -175,7 +195,8 @@ def _proposals_of_scheme(part: Problem, rank: PlannedRank, scheme: str, given: G
     worth = [(steps, one) for steps, one in best.items() if one.seconds <= most][:PROPOSALS_OF_RANK]
     # A slab of a plan can have more planes than the grid, but a user cannot give such a slab.
     thickest = part.max_halo_z if part.is_part_z else part.planes
-    return [[one.seconds, scheme, steps, min(one.sizes.slab, thickest), one.sizes.block_y] for steps, one in worth]
+    return [[one.seconds, scheme, steps, min(one.sizes.slab, thickest), one.sizes.block_y, moves]
+            for steps, one in worth]  # fmt: skip
 
 
 def is_moved(problem: Problem, scheme: Scheme) -> bool:
@@ -195,12 +216,12 @@ def _as_balanced(part: Problem) -> Problem:
 
 def _tried(
     problem: Problem, cut: Cut, members: Sequence[PlannedRank], gather: Gather, proposals: Sequence[Shared],
-    given: GivenSizes, may_move: bool,
+    given: GivenSizes,
 ) -> list[JointChoice]:  # fmt: skip
     """Return one JointChoice for each proposal that fits the memory of all ranks."""
 
     def cut_for(one: Shared) -> Cut:
-        return balanced_cut(problem, cut, find_scheme(one.scheme), one.steps * problem.stages) if may_move else cut
+        return balanced_cut(problem, cut, find_scheme(one.scheme), one.steps * problem.stages) if one.is_moved else cut
 
     slabs = gather([[one.thickest_slab(one.part(problem, cut_for(shared)), shared, given) for shared in proposals]
                     for one in members])  # fmt: skip
@@ -300,10 +321,13 @@ def choose_ranks(
     update_rate: Callable[[Problem], UpdateRate],
     given: GivenSizes = FREE,
     parts_z: int = 1,
+    demands: Callable[[Cut, Cut], Sequence[AcquisitionDemand]] | None = None,
 ) -> ChosenRanks:
     """Choose the cut of a grid and the plans of `ranks` ranks with equal machines. The chosen plans have the shortest
     predicted time. The planes are divided into `parts_z` parts. Each rank has `budget_bytes` of memory. `update_rate`
-    returns the update rates for the problem of a rank.
+    returns the update rates for the problem of a rank. `demands` returns the acquisition of each rank for the cuts
+    along y and z. As in a run, the cut is chosen without the acquisition, and then the plans are chosen with it. Ranks
+    with equal parts share a plan, which has the acquisition of the rank that needs the most memory for it.
 
     Raises InputError if a rank would have too few rows, for an unknown scheme and for impossible sizes. Raises
     BudgetError if the budget of a rank is too small. Both messages name possible values.
@@ -311,22 +335,39 @@ def choose_ranks(
     named = None if scheme == "auto" else find_scheme(scheme)
     cut = cut_problem(problem, ranks // parts_z, given.bt or 1, named)
     planes = cut_planes(problem, parts_z, given.bt or 1)
+    whole = replace(problem, acquisition=demands((0, problem.shape[1]), ())[0]) if demands else problem
     if ranks == 1:
-        choice = choose(problem, machine, budget_bytes, scheme, update_rate(problem), given)
-        every = RankPlans(problem, cut, (choice.plan,))
+        choice = choose(whole, machine, budget_bytes, scheme, update_rate(whole), given)
+        every = RankPlans(whole, cut, (choice.plan,))
         return ChosenRanks(every, 0, choice.considered, choice.plan.predicted.seconds)
-    parts = [part_of(problem, cut, rank, planes) for rank in range(ranks)]
-    kinds = {part: rank for rank, part in reversed(list(enumerate(parts)))}
-    members = [PlannedRank(rank, machine, budget_bytes, update_rate, planes=planes) for rank in kinds.values()]
+
+    def members_of(cut: Cut, of_ranks: Sequence[AcquisitionDemand]) -> tuple[list[PlannedRank], list[int]]:
+        """Return one rank of each kind, and for each of all ranks the place of its kind in the first list."""
+        needs = [min_acquisition_memory(one, problem.steps).bytes(problem.steps) for one in of_ranks]
+        parts, kinds = parts_of(problem, cut, planes), dict[Problem, int]()
+        for rank in sorted(range(ranks), key=lambda rank: -needs[rank]):
+            kinds.setdefault(parts[rank], rank)
+        members = [PlannedRank(rank, machine, budget_bytes, update_rate, of_ranks[rank], planes)
+                   for rank in kinds.values()]  # fmt: skip
+        places = {part: place for place, part in enumerate(kinds)}
+        return members, [places[part] for part in parts]
+
+    if demands:
+        for one in members_of(cut, demands(cut, planes))[0]:  # an error then names a memory for the acquisition, too
+            require_budget(one.part(problem, cut), budget_bytes, scheme, given)
+    members, places = members_of(cut, (NO_DEMAND,) * ranks)
     best, *others = choose_together(problem, cut, members, list, scheme, given, may_move=True)
-    of_kind = {member.rank: choice for member, choice in zip(members, best.plans, strict=True)}
+    if demands:
+        members, places = members_of(best.cut, demands(best.cut, planes))
+        best, *others = choose_together(problem, best.cut, members, list, scheme, given)
     # moving the cut changes only the rows of the first and the last rank, so the kinds of ranks stay the same
-    chosen = [of_kind[kinds[part]] for part in parts]
+    chosen = [best.plans[place] for place in places]
     slowest = max(range(ranks), key=lambda rank: (chosen[rank].plan.predicted.seconds, -rank))
     first, *rest = chosen[slowest].considered
     considered = first, *(_slowest_of(one) for one in others), *rest
     alone = "auto" if named is not None and named.refusal(problem) is not None else scheme
-    seconds_single = _seconds_single(problem, ranks, machine, budget_bytes, alone, update_rate(problem), given)
+    sizes = replace(given, by=None)  # blocks of the rows of a rank are not always possible in the whole grid
+    seconds_single = _seconds_single(whole, ranks, machine, budget_bytes, alone, update_rate(whole), sizes)
     every = RankPlans(problem, best.cut, tuple(choice.plan for choice in chosen), planes)
     return ChosenRanks(every, slowest, considered, seconds_single)
 

@@ -32,7 +32,7 @@ the means of its groups without the other ranks.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
@@ -255,27 +255,46 @@ def neighbour_of(problem: Problem, cut: Cut, rank: int, side: int, planes: Cut =
 def part_of(problem: Problem, cut: Cut, rank: int, planes: Cut = ()) -> Problem:
     """Return the problem of a rank. `problem` is the problem of the whole grid, and `planes` is the cut along z. If
     there is only one rank, return `problem`."""
+    return parts_of(problem, cut, planes, (rank,))[0]
+
+
+def parts_of(problem: Problem, cut: Cut, planes: Cut = (), ranks: Iterable[int] | None = None) -> list[Problem]:
+    """Return the problems of `ranks`, or of all ranks if `ranks` is None. Equal problems are one object, because there
+    can be many ranks, and most of them have equal problems."""
     if ranks_of(cut, planes) == 1:
-        return problem
-    (row, plane), rows = place_in_cuts(cut, rank), rows_of(cut)
-    plane_bytes = (rows[row] if planes else chunk_rows(rows) or rows[row]) * problem.pitch_bytes
-    sides = [
-        side if neighbour_of(problem, cut, rank, place, planes) is None else "neighbour"
-        for place, side in zip(SIDES, (*problem.sides[1], *problem.sides[0]), strict=True)
-    ]
-    ranks, counts = len(rows), rows_of(planes)
-    # The blocks of two neighbours must reach the cut between the two ranks at the same time (schemes/deep_halo.py).
-    order = 0 if counts or (problem.periodic[1] and ranks % 2) else (-1) ** (ranks - 1 - row)
-    return replace(
+        return [problem]
+    rows, counts = rows_of(cut), rows_of(planes)
+    is_cut, chunk = len(rows) > 1, 0 if planes else chunk_rows(rows)
+    of_all = replace(
         problem,
-        shape=(counts[plane] if counts else problem.shape[0], rows[row], problem.shape[2]),
-        plane_bytes=plane_bytes,
-        record_bytes=round_up(plane_bytes + CHECKSUM_BYTES, DIRECT_BYTES),
-        sides=((sides[BELOW], sides[ABOVE]), (sides[LOW], sides[HIGH]), problem.sides[2]),
-        max_halo=min(rows) if ranks > 1 else 0,
-        block_order=order,
+        max_halo=min(rows) if is_cut else 0,
+        mean_rows=cut[-1] // len(rows) if is_cut else 0,
         max_halo_z=max(0, min(counts) - _planes_between(problem)) if counts else 0,
     )
+    known: dict[Hashable, Problem] = {}
+    found = []
+    for rank in range(ranks_of(cut, planes)) if ranks is None else ranks:
+        row, plane = place_in_cuts(cut, rank)
+        shape = counts[plane] if counts else problem.shape[0], rows[row], problem.shape[2]
+        sides = [
+            side if neighbour_of(problem, cut, rank, place, planes) is None else "neighbour"
+            for place, side in zip(SIDES, (*problem.sides[1], *problem.sides[0]), strict=True)
+        ]
+        # The blocks of two neighbours must reach the cut between the two ranks at the same time (schemes/deep_halo.py).
+        order = 0 if counts or (problem.periodic[1] and len(rows) % 2) else (-1) ** (len(rows) - 1 - row)
+        key = shape, *sides, order
+        if key not in known:
+            plane_bytes = (chunk or rows[row]) * problem.pitch_bytes
+            known[key] = replace(
+                of_all,
+                shape=shape,
+                plane_bytes=plane_bytes,
+                record_bytes=round_up(plane_bytes + CHECKSUM_BYTES, DIRECT_BYTES),
+                sides=((sides[BELOW], sides[ABOVE]), (sides[LOW], sides[HIGH]), problem.sides[2]),
+                block_order=order,
+            )
+        found.append(known[key])
+    return found
 
 
 @dataclass(frozen=True)
@@ -313,10 +332,9 @@ def plan_ranks(
     each = [sizes] * ranks if isinstance(sizes, Sizes) else list(sizes)
     made: dict[tuple[Problem, Sizes], Plan] = {}
     plans = []
-    for rank in range(ranks):
-        key = part_of(problem, cut, rank, planes), each[rank]
+    for key in zip(parts_of(problem, cut, planes), each, strict=True):
         if key not in made:
-            made[key] = build(key[0], scheme, each[rank], machine, rate)
+            made[key] = build(key[0], scheme, key[1], machine, rate)
         plans.append(made[key])
     return RankPlans(problem, cut, tuple(plans), planes)
 
@@ -335,8 +353,8 @@ def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
     ranks, proved = every.ranks, list[Plan]()
     if ranks != ranks_of(every.cut, every.planes):
         raise IllegalPlan(f"{ranks} plans for {ranks_of(every.cut, every.planes)} ranks")
-    for rank, plan in enumerate(every.plans):
-        part = part_of(every.problem, every.cut, rank, every.planes)
+    parts = parts_of(every.problem, every.cut, every.planes)
+    for rank, (plan, part) in enumerate(zip(every.plans, parts, strict=True)):
         if (plan.problem.shape, plan.problem.sides) != (part.shape, part.sides):
             first, end = every.cut[row := place_in_cuts(every.cut, rank)[0]], every.cut[row + 1]
             raise IllegalPlan(f"the plan of rank {rank} is not for rows {first} .. {end - 1} of {part.planes} planes")

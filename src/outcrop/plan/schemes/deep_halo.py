@@ -72,7 +72,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
-from outcrop.errors import InputError
 from outcrop.plan.actions import (
     ABOVE,
     BELOW,
@@ -89,7 +88,6 @@ from outcrop.plan.actions import (
     Rectangle,
     UpdateRegion,
     Write,
-    round_up,
 )
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.memory import planes_sent_at_once
@@ -232,20 +230,6 @@ def has_given_blocks(problem: Problem, given: GivenSizes, cut: SkewedCut) -> boo
     """Return False if the user wants blocks, but a rank has too few rows for these blocks. In passes with fewer levels,
     the rows can be enough."""
     return not (problem.is_part and given.by and given.by < problem.shape[1] and cut.count == 1)
-
-
-def require_given_blocks(problem: Problem, given: GivenSizes, cut_of: Callable[[int, int], SkewedCut]) -> None:
-    """Raise InputError if even passes of one step cannot have the blocks that the user wants. `cut_of` returns the
-    blocks for a number of levels and a number of rows."""
-    if given.by is None or has_given_blocks(problem, given, cut_of(problem.stages, given.by)):
-        return
-    group = problem.row_group
-    smaller = range(round_up(given.by, group) - group, max(problem.radius_y, 1) - 1, -group)
-    most = next((rows for rows in smaller if cut_of(problem.stages, rows).count > 1), 0)
-    raise InputError(
-        f"by {given.by}: the {problem.max_halo} rows of a rank are too few for blocks of {given.by} rows; "
-        + (f"give at most {most}, or leave by out" if most else "leave by out")
-    )
 
 
 def halo_blocks(problem: Problem, levels: int, block_y: int) -> SkewedCut:

@@ -85,7 +85,6 @@ from outcrop.plan.schemes.deep_halo import (
     in_order,
     own_cells,
     own_part,
-    require_given_blocks,
     touches,
 )
 from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut
@@ -359,7 +358,6 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
     """Yield the candidates for each number of passes that is worth trying. Some candidates divide the rows into blocks,
     and some do not. For each number of levels, the candidates have the thickest slab that fits the memory, and some
     thinner slabs."""
-    require_given_blocks(problem, given, lambda levels, block_y: SplitRows(problem, levels).blocks(block_y))
     for levels in given.levels(problem, levels_worth_trying(problem, max_levels(problem))):
         most = max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
         for block_y in given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels))):

@@ -52,7 +52,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice, product
 
 from outcrop.plan import placement
@@ -93,7 +92,6 @@ from outcrop.plan.schemes.deep_halo import (
     has_given_blocks,
     own_cells,
     own_part,
-    require_given_blocks,
     smallest_block,
     updated,
     zetas_of_pass,
@@ -434,7 +432,6 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
     if not given and not problem.histories and whole_window(problem).bytes <= budget_bytes:
         yield from _whole_grid_candidates(problem)
         return
-    require_given_blocks(problem, given, partial(halo_blocks, problem))
     tried = given.levels(problem, levels_worth_trying(problem))
     for levels, keeps in product(tried, placement.possible(problem, budget_bytes)):
         for block_y in given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels))):
@@ -581,17 +578,17 @@ SCHEME = Scheme(
 
 def _naive_candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """Yield one candidate. If memory holds the whole grid, the candidate has one pass in one slab. If memory does not
-    hold the whole grid, each pass has one step, and the slabs have the maximum thickness."""
+    hold the whole grid, each pass has one step, and the slabs have the maximum thickness. Only ranks give sizes."""
     fits = whole_window(problem).bytes <= budget_bytes
-    levels, keeps = _most_levels(problem) if fits else problem.stages, fits and not problem.is_part
-    sizes = Sizes(levels, 1, diamond=0, keeps_statics=keeps)
-    slab = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
-    if slab >= 1:
-        yield replace(sizes, slab=slab)
+    (levels,) = given.levels(problem, [_most_levels(problem) if fits else problem.stages])
+    sizes = Sizes(levels, 1, diamond=0, keeps_statics=fits and not problem.is_part)
+    thickest = thickest_slab(problem, levels, sizes, budget_bytes)
+    yield from (replace(sizes, slab=slab) for slab in given.or_any("slab", [thickest]) if 1 <= slab <= thickest)
 
 
 def _naive_smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
-    return window(problem, problem.stages, Sizes(problem.stages, 1, diamond=0))
+    (levels,), (slab,) = given.levels(problem, [problem.stages]), given.or_any("slab", [1])
+    return window(problem, levels, Sizes(levels, slab, diamond=0))
 
 
 NAIVE = Scheme(
