@@ -14,11 +14,11 @@ chunks along zeta. Zeta is the number of a plane plus the skew of its level.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 from operator import attrgetter
 
 from outcrop.plan.actions import FAR, Read, round_down
@@ -48,7 +48,9 @@ MAX_VALUE_SLABS = 80_000
 product is limited, because each slab then has a read, a copy and a write for each recomputed value."""
 BUILT = 10
 """The number of candidates whose plans are made, and whose costs are predicted action by action. The formulas choose
-these candidates."""
+these candidates. Fewer plans are made if the passes of these candidates have more than MAX_SLABS slabs together."""
+MIN_BUILT = 2
+"""The minimum number of candidates whose plans are made."""
 SHORTLIST = 4
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 TILINGS = 4
@@ -164,7 +166,9 @@ def tune(
     # Choose the fastest candidate, and make its plan.
     chosen = taken(fine)
     rest = sorted((one for one in fine if one is not chosen), key=seconds)
-    plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate, acquisition, budget_bytes)
+    window, passes = _passes(problem, named[chosen.scheme], chosen.sizes)
+    own = _with_staging(problem, chosen.sizes, machine, window, acquisition, budget_bytes)
+    plan = Plan(problem, chosen.scheme, chosen.sizes, passes, window, chosen.predicted, own)
     return TunedPlan(plan, (chosen, *rest))
 
 
@@ -242,6 +246,8 @@ class _Ranking:
         """Return the best candidates. If the best candidates do not include all kinds (`_kind`), also return the best
         candidate of the missing kinds, because the formulas are not exact enough to exclude a kind."""
         first = list(islice(self.ranked(rate), BUILT))
+        slabs = list(accumulate(one.volume.slabs for _, one in first))
+        first = first[: max(MIN_BUILT, bisect_right(slabs, MAX_SLABS))]
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
             return [first[0][1]]
