@@ -16,9 +16,11 @@ So the neighbours send rows at the same times as this rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, islice, repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -40,10 +42,10 @@ from outcrop.plan.actions import (
     side_of,
 )
 from outcrop.plan.machine import Machine, NetworkRates, StorageRates, UpdateRate
-from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Staging, Window
+from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Window
 from outcrop.plan.plan import Pass, Prediction, Sizes
 from outcrop.plan.problem import Problem
-from outcrop.plan.staging import NO_WRITES, SnapshotWrites, snapshot_writes
+from outcrop.plan.staging import NO_WRITES, SnapshotWrites, snapshots_of
 
 SLAB_SECONDS = 3e-4
 """The time in seconds that is lost in each slab, when the update of the slab begins and ends. At these times, threads
@@ -501,12 +503,12 @@ def _rest(whole: float, part: float) -> float:
 
 def works_of(problem: Problem, passes: Iterable[Pass]) -> list[tuple[int, PassWork]]:
     """Return one pair for each pass: the number of levels, and the work."""
-    # The work of each Pass object is computed only once, because most passes of a plan are the same object.
-    known, found = dict[int, PassWork](), list[tuple[int, PassWork]]()
+    # The pair of each Pass object is made only once, because most passes of a plan are the same object.
+    known, found = dict[int, tuple[int, PassWork]](), list[tuple[int, PassWork]]()
     for one in passes:
         if id(one) not in known:
-            known[id(one)] = work_of(problem, one)
-        found.append((one.levels, known[id(one)]))
+            known[id(one)] = one.levels, work_of(problem, one)
+        found.append(known[id(one)])
     return found
 
 
@@ -518,47 +520,40 @@ def predict(
     machine: Machine,
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
+    counts: Sequence[int] = (),
 ) -> Prediction:
     """Predict the bytes, memory and seconds of a plan. `works` contains the number of levels and the work of each pass
-    (`works_of`). The predicted bytes do not include snapshots, but the predicted seconds include the time of snapshots.
-    The predicted memory is the sum of the window and `acquisition`."""
-    cell_rate, device = rate(sizes), machine.device
+    (`works_of`). If `counts` is given, each entry of `works` stands for this number of successive passes. The predicted
+    bytes do not include snapshots, but the predicted seconds include the time of snapshots. The predicted memory is the
+    sum of the window and `acquisition`."""
+    cell_rate, device, counts = rate(sizes), machine.device, counts or [1] * len(works)
     known, seconds = dict[tuple[int, SnapshotWrites], float](), 0.0
-    levels = [levels for levels, _ in works]
-    pairs = zip(works, snapshots_of(problem, levels, sizes, machine.threads, acquisition.staging), strict=True)
-    for (_, work), snapshots in pairs:
-        key = id(work), snapshots
-        if key not in known:
-            known[key] = _simulate(work, machine, cell_rate, aside_seconds(work, machine, snapshots), snapshots)
-        seconds += known[key]
-    read, written = sum(work.bytes_read for _, work in works), sum(work.bytes_written for _, work in works)
-    sent, received = sum(work.bytes_sent for _, work in works), sum(work.bytes_received for _, work in works)
+    levels, has_snapshots = [levels for levels, _ in works], bool(problem.acquisition.snapshots)
+    levels_of_passes = chain.from_iterable(map(repeat, levels, counts))
+    writes = snapshots_of(problem, levels_of_passes, sizes, machine.threads, acquisition.staging)
+    each = [(count, work) for count, (_, work) in zip(counts, works, strict=True)]
+    for count, work in each:
+        for snapshots, times in (Counter(islice(writes, count)) if has_snapshots else {NO_WRITES: count}).items():
+            key = id(work), snapshots
+            if key not in known:
+                known[key] = _simulate(work, machine, cell_rate, aside_seconds(work, machine, snapshots), snapshots)
+            seconds += times * known[key]
+    read, written = sum(n * work.bytes_read for n, work in each), sum(n * work.bytes_written for n, work in each)
+    sent, received = sum(n * work.bytes_sent for n, work in each), sum(n * work.bytes_received for n, work in each)
     return Prediction(
         seconds=seconds,
         bytes_read=read,
         bytes_written=written,
         memory_bytes=window.bytes + acquisition.bytes(problem.steps_of(max(levels, default=0))),
-        seconds_update=sum(work.cells / cell_rate for _, work in works),
+        seconds_update=sum(n * work.cells for n, work in each) / cell_rate,
         seconds_read=read / device.read_bytes_per_second,
         seconds_write=written / device.write_bytes_per_second,
         seconds_transfer=device.seconds_transfer(read, written),
-        seconds_commit=len(works) * device.seconds_flush,
+        seconds_commit=sum(counts) * device.seconds_flush,
         bytes_sent=sent,
         bytes_received=received,
         seconds_checksum=(read + written + sent + received) / machine.checksum_bytes_per_second,
     )
-
-
-def snapshots_of(
-    problem: Problem, levels: Iterable[int], sizes: Sizes, threads: int, staging: Staging
-) -> Iterator[SnapshotWrites]:
-    """Yield the snapshots of each pass. `levels` contains the number of levels of each pass."""
-    step = problem.acquisition.first_step
-    for one in levels:
-        steps = problem.steps_of(one)
-        has_any = problem.acquisition.snapshots and staging.slots
-        yield snapshot_writes(problem, sizes, staging, threads, step, steps) if has_any else NO_WRITES
-        step += steps
 
 
 def aside_seconds(work: PassWork, machine: Machine, snapshots: SnapshotWrites) -> float:

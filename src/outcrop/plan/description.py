@@ -13,6 +13,7 @@ so this module needs no graphics library.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,12 +21,12 @@ from typing import TYPE_CHECKING
 from outcrop.axes import NAMES, x_first
 from outcrop.display import as_text
 from outcrop.plan.actions import FAR, Bound, Update, UpdateRegion
-from outcrop.plan.cost import Span, aside_seconds, cell_updates, snapshots_of, timeline, work_of, works_of
+from outcrop.plan.cost import Span, aside_seconds, cell_updates, timeline, work_of, works_of
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import EVERY_SCHEME
-from outcrop.plan.staging import NO_WRITES
+from outcrop.plan.staging import NO_WRITES, snapshots_of
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -109,10 +110,10 @@ def _commits(guess: Prediction) -> str:
 def describe_scheme(plan: Plan) -> str:
     """Return the scheme and the sizes of a plan in one line."""
     problem, sizes = plan.problem, plan.sizes
-    steps = [problem.steps_of(one.levels) for one in plan.passes]
-    passes = f"{counted(len(steps), 'pass', 'es')} of {counted(steps[0], 'step')}"
-    if steps[-1] != steps[0]:
-        passes += f" (the last of {steps[-1]})"
+    first, last = (problem.steps_of(one.levels) for one in (plan.passes[0], plan.passes[-1]))
+    passes = f"{counted(len(plan.passes), 'pass', 'es')} of {counted(first, 'step')}"
+    if last != first:
+        passes += f" (the last of {last})"
     slabs = counted(sizes.slab, "row" if problem.ndim == 2 else "plane")
     tiles = "bands" if sizes.chunk else "diamonds"
     blocking = f"{tiles} of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
@@ -324,11 +325,13 @@ def _chunk_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, 
 def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
     """Return the time line that the model predicts for one pass of `plan`."""
     problem = plan.problem
+    times = Counter(map(id, plan.passes))
     cells = sum(
-        cell_updates(problem, action) for p in plan.passes for action in p.actions if isinstance(action, Update)
-    )
+        times[id(each)] * cell_updates(problem, action)
+        for each in plan.different_passes for action in each.actions if isinstance(action, Update)
+    )  # fmt: skip
     rate = cells / plan.predicted.seconds_update if plan.predicted.seconds_update else 1.0
-    levels = [other.levels for other in plan.passes]
+    levels = (other.levels for other in plan.passes)
     writes = snapshots_of(problem, levels, plan.sizes, machine.threads, plan.acquisition.staging)
     snapshots = next((found for other, found in zip(plan.passes, writes, strict=True) if other is one), NO_WRITES)
     aside = aside_seconds(work_of(problem, one), machine, snapshots)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from outcrop.display import Described
@@ -122,26 +123,32 @@ class Plan(Described):
         problem."""
         return self.window.bytes + self.acquisition_bytes
 
+    @cached_property
+    def different_passes(self) -> tuple[Pass, ...]:
+        """Each `Pass` object of the plan once. Most passes of a plan are the same object."""
+        return tuple({id(one): one for one in self.passes}.values())
+
     @property
     def acquisition_bytes(self) -> int:
         """The bytes of the memory for snapshots that wait to be written, and for the values of sources and receivers.
         """
-        return self.acquisition.bytes(self.problem.steps_of(max((one.levels for one in self.passes), default=0)))
+        levels = max((one.levels for one in self.different_passes), default=0)
+        return self.acquisition.bytes(self.problem.steps_of(levels))
 
     @property
     def fringe_rows(self) -> int:
         """The number of rows of each parity in a plane of the array `fringes`, or 0 if no pass needs this array."""
-        return max((one.fringe_rows for one in self.passes), default=0)
+        return max((one.fringe_rows for one in self.different_passes), default=0)
 
     @property
     def recomputed_rows(self) -> tuple[int, ...]:
         """The number of rows in a plane of the array `recomputed`, for each field of `Problem.computed`."""
-        return tuple(map(max, zip(*(one.recomputed_rows for one in self.passes), strict=True)))
+        return tuple(map(max, zip(*(one.recomputed_rows for one in self.different_passes), strict=True)))
 
     @property
     def scratch_bytes(self) -> int:
         """The bytes of the arrays `fringes`, `recomputed` and `other`, which are used only within passes."""
-        problem, uses_other = self.problem, any(one.uses_other for one in self.passes)
+        problem, uses_other = self.problem, any(one.uses_other for one in self.different_passes)
         rings = problem.rings - problem.statics - problem.histories - len(problem.recomputed)
         rows = rings * self.fringe_rows + sum(self.recomputed_rows)
         fringes = rows * problem.pitch_bytes * problem.planes

@@ -17,7 +17,7 @@ into blocks, each block needs at least one write for each plane, so the writes a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from outcrop.plan.memory import MIN_STAGING, PAGE_BYTES, Staging
@@ -96,6 +96,21 @@ def snapshot_writes(
         late += count * one.box_bytes * (0.0 if sizes.chunk else min(1.0, (progress + staging.slot_bytes / 2) / part))
     waiting = max(staging.slots // 4, staging.slots - opened) * staging.slot_bytes
     return SnapshotWrites(total, writes, late / total, waiting, mean_cells) if total else NO_WRITES
+
+
+def snapshots_of(
+    problem: Problem, levels: Iterable[int], sizes: Sizes, threads: int, staging: Staging
+) -> Iterator[SnapshotWrites]:
+    """Yield the snapshots of each pass. `levels` contains the number of levels of each pass."""
+    kinds, step = problem.acquisition.snapshots if staging.slots else (), problem.acquisition.first_step
+    known: dict[tuple[int, ...], SnapshotWrites] = {}  # passes with equal numbers of boxes have equal writes
+    for one in levels:
+        steps = problem.steps_of(one)
+        boxes = tuple([kind.boxes(step, steps) for kind in kinds])
+        if boxes not in known:
+            known[boxes] = snapshot_writes(problem, sizes, staging, threads, step, steps) if kinds else NO_WRITES
+        yield known[boxes]
+        step += steps
 
 
 def _boxes(problem: Problem, sizes: Sizes) -> Iterator[tuple[SnapshotDemand, int]]:

@@ -14,11 +14,11 @@ chunks along zeta. Zeta is the number of a plane plus the skew of its level.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, chain, groupby, islice, repeat
 from operator import attrgetter
 
 from outcrop.plan.actions import FAR, Read, round_down
@@ -48,7 +48,9 @@ MAX_VALUE_SLABS = 80_000
 product is limited, because each slab then has a read, a copy and a write for each recomputed value."""
 BUILT = 10
 """The number of candidates whose plans are made, and whose costs are predicted action by action. The formulas choose
-these candidates."""
+these candidates. Fewer plans are made if the passes of these candidates have more than MAX_SLABS slabs together."""
+MIN_BUILT = 2
+"""The minimum number of candidates whose plans are made."""
 SHORTLIST = 4
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 TILINGS = 4
@@ -112,7 +114,7 @@ def tune(
         return None
     named, seconds = {scheme.name: scheme for scheme in schemes}, attrgetter("seconds")
 
-    works: dict[tuple[str, Sizes], tuple[Window, list[tuple[int, PassWork]]]] = {}
+    works: dict[tuple[str, Sizes], tuple[Window, list[tuple[int, PassWork]], list[int]]] = {}
 
     # First, sort all candidates by their time, which comes from formulas with an assumed update rate. Then measure the
     # update rate of the best candidate with each loop of the kernel, with and without prefetches. Sort all candidates
@@ -128,11 +130,12 @@ def tune(
         # the passes of a plan do not depend on its cache tiles
         key = scheme, replace(sizes, diamond=0, chunk=0, sweep_rows=0, columns=0)
         if key not in works:
-            window, passes = _passes(problem, named[scheme], sizes)
-            works[key] = window, works_of(problem, passes)
-        window, each = works[key]
+            window, passes, counts = _passes(problem, named[scheme], sizes)
+            works[key] = window, works_of(problem, passes), counts
+        window, each, counts = works[key]
         own = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
-        return Candidate(scheme, sizes, len(each), predict(problem, each, sizes, window, machine, rate, own))
+        predicted = predict(problem, each, sizes, window, machine, rate, own, counts)
+        return Candidate(scheme, sizes, sum(counts), predicted)
 
     # Make plans of the best candidates with the measured tiling. Then predict the costs of these plans.
     coarse = [
@@ -164,7 +167,10 @@ def tune(
     # Choose the fastest candidate, and make its plan.
     chosen = taken(fine)
     rest = sorted((one for one in fine if one is not chosen), key=seconds)
-    plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate, acquisition, budget_bytes)
+    window, passes, counts = _passes(problem, named[chosen.scheme], chosen.sizes)
+    own = _with_staging(problem, chosen.sizes, machine, window, acquisition, budget_bytes)
+    every = tuple(chain.from_iterable(map(repeat, passes, counts)))
+    plan = Plan(problem, chosen.scheme, chosen.sizes, every, window, chosen.predicted, own)
     return TunedPlan(plan, (chosen, *rest))
 
 
@@ -242,6 +248,8 @@ class _Ranking:
         """Return the best candidates. If the best candidates do not include all kinds (`_kind`), also return the best
         candidate of the missing kinds, because the formulas are not exact enough to exclude a kind."""
         first = list(islice(self.ranked(rate), BUILT))
+        slabs = list(accumulate(one.volume.slabs for _, one in first))
+        first = first[: max(MIN_BUILT, bisect_right(slabs, MAX_SLABS))]
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
             return [first[0][1]]
@@ -301,8 +309,9 @@ def _listed(problem: Problem, schemes: tuple[Scheme, ...], budgets: tuple[int, .
 def predicted_again(choice: TunedPlan, machine: Machine, rate: UpdateRate) -> TunedPlan:
     """Return a copy of `choice` in which the time of the chosen plan is predicted with the update rates in `rate`."""
     plan = choice.plan
-    works = works_of(plan.problem, plan.passes)
-    predicted = predict(plan.problem, works, plan.sizes, plan.window, machine, rate, plan.acquisition)
+    groups = [(one, sum(1 for _ in same)) for one, same in groupby(plan.passes)]
+    works, counts = works_of(plan.problem, (one for one, _ in groups)), [count for _, count in groups]
+    predicted = predict(plan.problem, works, plan.sizes, plan.window, machine, rate, plan.acquisition, counts)
     first = replace(choice.considered[0], predicted=predicted)
     return TunedPlan(replace(plan, predicted=predicted), (first, *choice.considered[1:]))
 
@@ -320,30 +329,35 @@ def build(
     if the number of levels of the run is not a multiple of `sizes.levels`. If ranks share updates, a pass must end at
     each snapshot, so some passes can be shorter. `budget_bytes` is the memory for the window, and for the part of the
     staging that exceeds the smallest staging."""
-    window, passes = _passes(problem, scheme, sizes)
+    window, passes, counts = _passes(problem, scheme, sizes)
     acquisition = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
-    predicted = predict(problem, works_of(problem, passes), sizes, window, machine, rate, acquisition)
-    return Plan(problem, scheme.name, sizes, passes, window, predicted, acquisition)
+    predicted = predict(problem, works_of(problem, passes), sizes, window, machine, rate, acquisition, counts)
+    every = tuple(chain.from_iterable(map(repeat, passes, counts)))
+    return Plan(problem, scheme.name, sizes, every, window, predicted, acquisition)
 
 
-def _passes(problem: Problem, scheme: Scheme, sizes: Sizes) -> tuple[Window, tuple[Pass, ...]]:
-    """Return the window and the passes of a plan. The window and the passes do not depend on the cache tiles."""
+def _passes(problem: Problem, scheme: Scheme, sizes: Sizes) -> tuple[Window, list[Pass], list[int]]:
+    """Return the window and the passes of a plan, and the number of times that each of these passes is repeated before
+    the next pass of the result. The result is short, also for a run of millions of passes. The window and the passes do
+    not depend on the cache tiles."""
     window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
-    passes: list[Pass] = []
+    passes, counts = list[Pass](), list[int]()
     made: dict[tuple[int, bool], Pass] = {}
     left = problem.levels
     while left > 0:
         levels, has_statics = min(sizes.levels, left), bool(passes) and sizes.keeps_statics
+        is_repeated = has_statics or not sizes.keeps_statics
         if scheme.shared_levels is not None and problem.acquisition.ends:
             step = problem.acquisition.first_step + (problem.levels - left) // problem.stages
-            levels = min(levels, problem.acquisition.steps_to_end(step) * problem.stages)
+            levels, is_repeated = min(levels, problem.acquisition.steps_to_end(step) * problem.stages), False
         if (levels, has_statics) not in made:
             slab = _slab_within(problem, scheme, levels, sizes, window)
             one = scheme.make_pass(problem, levels, replace(sizes, levels=levels, slab=slab))
             made[levels, has_statics] = without_statics(one) if has_statics else one
         passes.append(made[levels, has_statics])
-        left -= levels
-    return window, tuple(passes)
+        counts.append(left // levels if is_repeated else 1)
+        left -= levels * counts[-1]
+    return window, passes, counts
 
 
 def _with_staging(

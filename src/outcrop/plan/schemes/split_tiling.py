@@ -154,7 +154,16 @@ class _SplitStream:
             problem.frame_of(block.cut.cells(block.frame())),
             own=own_cells(problem, block), shift=is_linked * block.number * problem.planes,
         )  # fmt: skip
-        self.region = bounded(block, self.rows.trapezoid)
+        self.region, self.own = bounded(block, self.rows.trapezoid), DeepHalo(problem, levels).own
+        # The rows are the same for all planes, so they are computed only once.
+        self.state_rows, self.static_rows, self.final_rows = (
+            own_part(problem, block.cut, one) for one in (block.body(0), block.frame(), block.left_below(levels % 2))
+        )
+        self.rim_rows = self._rows(block.body(1))
+        self.fringes_before, self.fringes_after = (
+            [(parity, rows) for parity in (0, 1) if (rows := self._rows(fringe(parity))).cells]
+            for fringe in (block.fringe, block.next_fringe)
+        )
         self.read = self.statics_read = self.copied = self.finished = self.written = 0
 
     def actions(self, slab: int, following: _SplitStream | None) -> Iterator[Action]:
@@ -204,18 +213,16 @@ class _SplitStream:
     def _read_to(self, zeta: int, most: int = FAR) -> Iterator[Action]:
         """Yield the reads of the planes below `most` that the updates below `zeta` need. Also yield the exchanges of
         rows in the planes that are read."""
-        problem, cut = self.problem, self.block.cut
+        problem = self.problem
         z0, z1 = self.read, min(zeta + problem.skew_z, problem.planes, most)
         if z1 > z0:
             self.read = z1
-            yield Read(z0, z1, own_part(problem, cut, self.block.body(0)))
-            for parity in (0, 1):
-                if (rows := self._rows(self.block.fringe(parity))).cells:
-                    yield Read(z0, z1, rows, "fringes", parity)
+            yield Read(z0, z1, self.state_rows)
+            yield from (Read(z0, z1, rows, "fringes", parity) for parity, rows in self.fringes_before)
         static, static_end = self.statics_read, min(zeta + problem.statics_z, problem.planes, most)
         if static_end > static and problem.statics:
             self.statics_read = static_end
-            yield Read(static, static_end, own_part(problem, cut, self.block.frame()), "statics")
+            yield Read(static, static_end, self.static_rows, "statics")
         if self.low or self.high:
             for first, end, is_static in in_order(problem, (z0, self.read), (static, self.statics_read)):
                 if is_static:
@@ -237,7 +244,7 @@ class _SplitStream:
         z0, z1 = self.copied, min(end, self.problem.planes)
         if z1 > z0:
             self.copied = z1
-            yield Copy(z0, z1, self._rows(self.block.body(1)), DeepHalo(self.problem, self.levels).own)
+            yield Copy(z0, z1, self.rim_rows, self.own)
             yield from self._check(z0, z1, (0, self.problem.radius_y), "source")
 
     def _check(self, z0: int, z1: int, rows: tuple[int, int], array: Array) -> Iterator[Action]:
@@ -276,15 +283,13 @@ class _SplitStream:
             yield Read(first, end, self.rows.sent(rows), "finished", self.levels)
 
     def _write_to(self, end: int) -> Iterator[Action]:
-        z0, problem, cut = self.written, self.problem, self.block.cut
+        z0 = self.written
         if end <= z0:
             return
         self.written = end
         yield from self._check(z0, end, self.stairs.finished_rows, "target")
-        yield Write(z0, end, self.levels, own_part(problem, cut, self.block.left_below(self.levels % 2)))
-        for parity in (0, 1):
-            if (rows := self._rows(self.block.next_fringe(parity))).cells:
-                yield Write(z0, end, parity, rows, "fringes")
+        yield Write(z0, end, self.levels, self.final_rows)
+        yield from (Write(z0, end, parity, rows, "fringes") for parity, rows in self.fringes_after)
 
     def _rows(self, places: tuple[int, int]) -> Rectangle:
         return self.rows.cells(*self.block.cut.cells(places))

@@ -276,6 +276,14 @@ class _Stream:
             self.region = bounded(block, EVERYTHING)
             own = Rectangle(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
         self.begin = Block(self.frame, own=own, shift=is_linked * block.number * problem.planes)
+        # The rows are the same for all planes, so they are computed only once.
+        below = block.left_below((levels - problem.lead) % 2)
+        self.state_rows, self.final_rows = (own_part(problem, block.cut, one) for one in (block.body(0), below))
+        self.rim_rows = self._rows(block.body(1))
+        self.fringes_before, self.fringes_after = (
+            [(parity, rows) for parity in (0, 1) if (rows := self._rows(fringe(parity))).cells]
+            for fringe in (block.fringe, block.next_fringe)
+        )
         self.read = self.statics_read = self.copied = self.written = 0
         self.end, self.halo_planes = problem.planes, None
         if problem.is_part_z:  # the shift ensures that z + shift is at least 0 for each plane z
@@ -297,9 +305,7 @@ class _Stream:
                   for one in computed}  # fmt: skip
         self.copied_rows = [bodies[one] for one in problem.recomputed]
         self.history_rows = [bodies.get(number, self.frame) for number, one in enumerate(fields) if one.is_history]
-        self.history_read = [
-            0 if number in read else problem.planes for number, one in enumerate(problem.fields) if one.is_history
-        ]
+        self.history_read = [0 if number in read else planes for number, one in enumerate(fields) if one.is_history]
 
     def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
         """Yield all actions of the block except the commit. Also yield the first reads of the block `following`."""
@@ -366,10 +372,8 @@ class _Stream:
         if z1 <= z0:
             return
         self.read = z1
-        yield Read(z0, z1, own_part(self.problem, self.block.cut, self.block.body(0)))
-        for parity in (0, 1):
-            if (rows := self._rows(self.block.fringe(parity))).cells:
-                yield Read(z0, z1, rows, "fringes", parity)
+        yield Read(z0, z1, self.state_rows)
+        yield from (Read(z0, z1, rows, "fringes", parity) for parity, rows in self.fringes_before)
 
     def _read_values_to(self, zeta: int) -> Iterator[Action]:
         """Yield the reads of the rows that this block takes over. The rows that a block takes over belong to fields
@@ -388,7 +392,7 @@ class _Stream:
     def _copy_to(self, end: int) -> Iterator[Action]:
         if (end := min(end, self.end)) > self.copied:
             own = EVERY_CELL if self.halo is None else self.halo.own
-            yield Copy(self.copied, end, self._rows(self.block.body(1)), own)
+            yield Copy(self.copied, end, self.rim_rows, own)
             self.copied = end
 
     def _write_to(self, end: int) -> Iterator[Action]:
@@ -396,11 +400,8 @@ class _Stream:
         if end <= z0:
             return
         self.written = end
-        below = self.block.left_below((self.levels - self.problem.lead) % 2)
-        yield Write(z0, end, self.levels, own_part(self.problem, self.block.cut, below))
-        for parity in (0, 1):
-            if (rows := self._rows(self.block.next_fringe(parity))).cells:
-                yield Write(z0, end, parity, rows, "fringes")
+        yield Write(z0, end, self.levels, self.final_rows)
+        yield from (Write(z0, end, parity, rows, "fringes") for parity, rows in self.fringes_after)
 
     def _rows(self, places: tuple[int, int]) -> Rectangle:
         return Rectangle(*self.block.cut.cells(places), 0, self.problem.pitch_cells)
