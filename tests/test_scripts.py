@@ -103,3 +103,44 @@ def test_a_case_of_devito_leaves_no_folder(tmp_path: Path) -> None:
     )
     assert done.returncode == 0 and "done case" in done.stderr, done.stderr
     assert not list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("beside_others", (), "the following arguments are required"),
+        ("beside_others", ("triad", "missing"), "missing is not a program; give the path of STREAM"),
+        ("cost_of_acquisition", (), "the following arguments are required: directory"),
+        ("ranks_beside_plan", (), "the following arguments are required"),
+        ("ranks_beside_plan", ("pairs", "missing"), "missing is not a directory; make it first"),
+        ("shaped_links", ("missing",), "missing is not a directory; make it first"),
+        ("static_functions", ("new", "few"), "argument turns: invalid int value: 'few'"),
+        ("thread_scaling", ("missing",), "missing is not a directory; make it first"),
+        ("thread_scaling", (".", "--only", "heat3"), "--only 'heat3' is not measured; there are heat2, "),
+    ],
+)
+def test_wrong_arguments_of_scripts_are_refused(
+    name: str, words: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks that the last line names the fault, and that no file is made."""
+    monkeypatch.chdir(tmp_path)
+    done = called(name, *words)
+    assert done.returncode == 2
+    assert message in done.stderr.splitlines()[-1], done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_fio_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = called("beside_others", "io", tmp_path / "new")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("the program fio is missing; install it: apt install fio")
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_of_a_script_measures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("cost_of_acquisition", "static_functions"):
+        done = called(name, "--help")
+        assert done.returncode == 0 and "DIRECTORY" in done.stdout
+    assert not list(tmp_path.iterdir())
