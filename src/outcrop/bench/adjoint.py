@@ -77,7 +77,7 @@ def bench(
     share = scale.share if memory is None else share_of(memory)
     shape = size[::-1] if size else scale.shape
     scale = AdjointScale(shape, steps or scale.steps, turns or scale.repeats, share)
-    stencils = [find_stencil(name) for name in (only.split(",") if only else DEFAULT)]
+    stencils = [find_stencil(name.strip()) for name in (only.split(",") if only else DEFAULT)]
     for stencil in stencils:
         if adjoint_of(stencil).history:
             raise InputError(f"bench adjoint: {stencil.name} is not linear, so its adjoint needs states; leave it out")
