@@ -4,9 +4,9 @@
     .venv/bin/python scripts/beside_others.py tiers DIRECTORY [REPEATS]     Compare storage in `outcrop tiers` with fio.
     .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]      Compare DRAM in `outcrop tiers` with STREAM.
 
-The command `io` uses one file. The command `tiers` uses a new file for each repeat and program, because the speed of
-small writes can differ by 50 % from file to file. On virtual disks, the speed of small writes can also differ by 50 %
-from minute to minute.
+The commands `io` and `tiers` need fio (apt install fio), and 1.1 GB in DIRECTORY. The command `io` uses one file. The
+command `tiers` uses a new file for each repeat and program, because the speed of small writes can differ by 50 % from
+file to file. On virtual disks, the speed of small writes can also differ by 50 % from minute to minute.
 
 STREAM is the program of J. McCalpin. Compile it with this command:
 
@@ -22,11 +22,12 @@ faster.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from statistics import median
@@ -148,13 +149,20 @@ def show(name: str, pairs: list[tuple[float, float]]) -> None:
 
 
 def main() -> None:
-    what, place = sys.argv[1], Path(sys.argv[2])
-    repeats = int(sys.argv[3]) if len(sys.argv) > 3 else 7
-    if what == "triad":
-        compare_triad(place, repeats)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("io", "tiers", "triad"))
+    parser.add_argument("place", type=Path, help="the directory for the files, or the program stream")
+    parser.add_argument("repeats", type=int, nargs="?", default=7)
+    given = parser.parse_args()
+    if given.what == "triad":
+        if not os.access(given.place, os.X_OK) or given.place.is_dir():
+            parser.error(f"{given.place} is not a program; give the path of STREAM, such as ./stream")
+        compare_triad(given.place, given.repeats)
         return
-    with made_directory(place):
-        {"io": compare_io, "tiers": compare_tiers}[what](place, repeats)
+    if shutil.which("fio") is None:
+        parser.error("the program fio is missing; install it: apt install fio")
+    with made_directory(given.place):
+        {"io": compare_io, "tiers": compare_tiers}[given.what](given.place, given.repeats)
 
 
 if __name__ == "__main__":

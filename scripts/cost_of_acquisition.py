@@ -3,6 +3,9 @@ an acoustic wave of order 8 out of core.
 
     .venv/bin/python scripts/cost_of_acquisition.py DIRECTORY [REPEATS]
 
+The script makes the runs in a new folder in DIRECTORY, and removes this folder at the end. The runs take 17 GB, and the
+snapshots of each repeat take another 8.6 GB. With 5 repeats (the default), DIRECTORY needs 60 GB.
+
 The script measures the runs with different acquisitions alternately, on a machine without other work. Each snapshot
 contains the whole field, because such snapshots are the largest possible snapshots. The device needs some time to write
 the snapshots. The script subtracts the time for writing snapshots from the time of the run. The rest of the time must
@@ -12,8 +15,8 @@ the runs predicted.
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 import tempfile
 from pathlib import Path
 from statistics import median
@@ -53,19 +56,22 @@ def points() -> dict[str, Any]:
 
 def main() -> None:
     """Print a line for each run: the median of its seconds, and the median ratio to the run without acquisition."""
-    repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="for the files of the runs")
+    parser.add_argument("repeats", type=int, nargs="?", default=5, help="the number of runs of each kind")
+    given = parser.parse_args()
+    directory: Path = given.directory
     runs: dict[str, dict[str, Any]] = {name: {} if name == "nothing" else points() for name in EVERY}
     for name, every in EVERY.items():
         if every:
             runs[name]["snapshots"] = oc.Snapshots(every, initial=False)
-    directory = Path(sys.argv[1])
     with made_directory(directory), tempfile.TemporaryDirectory(prefix="outcrop-acquisition-", dir=directory) as folder:
         for name, each in runs.items():
             make(Path(folder) / name, **each)
         device = measure.measure_afresh(Path(folder))
         seconds: dict[str, list[float]] = {name: [] for name in runs}
         predicted: dict[str, float] = {}
-        for _ in range(repeats):
+        for _ in range(given.repeats):
             for name, column in seconds.items():
                 report = advance(Path(folder) / name, STEPS, BUDGET_BYTES, None)
                 column.append(report["seconds"])

@@ -8,15 +8,19 @@ The highest rank sleeps before each commit. The script runs heat7 in three ways,
     overlapped     as Outcrop does: ranks agree on a generation while they compute the next pass
     in turn        ranks begin a pass only when all ranks have committed the pass before
 
-The script prints the median of the seconds of the run. It also prints the median of the seconds that each rank waited
-for the commits of the other ranks.
+The runs are in a new folder in DIRECTORY. The script removes this folder at the end. The script prints the median of
+the seconds of the run. It also prints the median of the seconds that each rank waited for the commits of the other
+ranks.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +41,32 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.05, help="the seconds of each sleep")
     parser.add_argument("--turns", type=int, default=3, help="the number of runs in each way")
     given = parser.parse_args()
+    if not given.directory.is_dir():
+        parser.error(f"{given.directory} is not a directory; name a directory of all ranks")
     comm = MPI.COMM_WORLD
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
-    for _ in range(given.turns):
-        for way in WAYS:
-            delay = given.delay if way != "no delay" and comm.rank == comm.size - 1 else 0.0
-            found[way].append(run(given.directory / "run.oc", way == "in turn", delay))
+    with new_folder(given.directory) as folder:
+        for _ in range(given.turns):
+            for way in WAYS:
+                delay = given.delay if way != "no delay" and comm.rank == comm.size - 1 else 0.0
+                found[way].append(run(folder / "run.oc", way == "in turn", delay))
     for way, runs in found.items():
         seconds, waited = (statistics.median(one) for one in zip(*runs, strict=True))
         every = comm.gather(waited)
         if every is not None:
             print(f"{way:12}{seconds:8.2f} s   waits {'  '.join(f'{one:.2f}' for one in every)} s")
+
+
+@contextmanager
+def new_folder(directory: Path) -> Iterator[Path]:
+    """Make a new folder in `directory`, the same folder for all ranks. At the end, all ranks wait for each other, and
+    the folder is removed."""
+    comm = MPI.COMM_WORLD
+    folder = tempfile.TemporaryDirectory(prefix="outcrop-commits-", dir=directory) if comm.rank == 0 else None
+    yield Path(comm.bcast(folder.name if folder else ""))
+    comm.barrier()
+    if folder:
+        folder.cleanup()
 
 
 def run(where: Path, is_in_turn: bool, delay: float) -> tuple[float, float]:

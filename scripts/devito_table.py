@@ -124,8 +124,12 @@ def run_case(tree: Path, name: str, is_double: bool) -> None:
     if is_double:
         devito.Grid.__init__ = lambda *given, **options: make(*given, **options | {"dtype": np.float64})
     output, sys.stdout = sys.stdout, sys.stderr
-    with keep_equations(), _tried(devito, lambda row: print(json.dumps(row), file=output, flush=True)):
-        os.chdir(tempfile.mkdtemp())
+    with (
+        keep_equations(),
+        _tried(devito, lambda row: print(json.dumps(row), file=output, flush=True)),
+        tempfile.TemporaryDirectory(prefix="outcrop-devito-") as folder,
+    ):
+        os.chdir(folder)
         exec(compile(code_of(tree, name), name, "exec"), {"__name__": name})
 
 

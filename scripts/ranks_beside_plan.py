@@ -3,6 +3,8 @@
     .venv/bin/python scripts/ranks_beside_plan.py predicted DIRECTORY [REPEATS]    Compare 2 and 4 ranks with plans.
     .venv/bin/python scripts/ranks_beside_plan.py pairs DIRECTORY [REPEATS]        Compare 2 ranks with one process.
 
+A run takes at most 2.7 GB in a new folder in DIRECTORY. The folder is removed after the run.
+
 In runs of several ranks, each rank has one thread, and is bound to an equal share of the cores. If there are more ranks
 than cores, several ranks share a core. A run of one process has two threads, and can use all cores. The commands
 `predicted` and `pairs` need mpi4py and mpiexec (`pip install 'outcrop[mpi]'`), or the launcher in $OUTCROP_MPIRUN.
@@ -16,10 +18,12 @@ its arrays on the disk.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -120,11 +124,21 @@ def _passes(report: dict[str, Any]) -> str:
     return f"{plan['scheme']}, {plan['steps_per_pass']} steps of a pass, slabs of {plan['slab']}"
 
 
-def main(what: str, where: str, repeats: str = "5") -> None:
-    assert available_cores() >= 2, "two cores are needed"
-    compare = {"predicted": compare_with_plans, "pairs": compare_with_one_process}[what]
-    compare(Path(where), int(repeats))
+def main() -> None:
+    compare = {"predicted": compare_with_plans, "pairs": compare_with_one_process}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=tuple(compare))
+    parser.add_argument("directory", type=Path, help="for the files of the runs; must exist")
+    parser.add_argument("repeats", type=int, nargs="?", default=5)
+    given = parser.parse_args()
+    if not given.directory.is_dir():
+        parser.error(f"{given.directory} is not a directory; make it first")
+    if available_cores() < 2:
+        parser.error("this process may use only one core; two cores are needed")
+    if shutil.which(launcher()[0]) is None:
+        parser.error(f"there is no {launcher()[0]}; install it: pip install 'outcrop[mpi]' mpich")
+    compare[given.what](given.directory, given.repeats)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -27,6 +27,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -207,20 +208,18 @@ def processor_seconds(processes: list[int]) -> float:
 
 
 def run(names: list[str], relays: list[int], rate: float, where: Path, options: list[str]) -> str:
-    """Run `outcrop run` on two ranks, and return a text with its figures. The run is removed."""
-    report = where / "report.json"
-    command = ("-m", "outcrop.cli.main", "run", *options, "-d", str(where / "run.oc"), "--json", str(report), "--quiet")
-    ranks = [["-n", "1", *inside(name, number, *command)] for number, name in enumerate(names)]
+    """Run `outcrop run` on two ranks in a new folder in `where`, and return a text with its figures. The folder is
+    removed."""
     environment = {**os.environ, "PATH": PROGRAMS, "OUTCROP_NETWORK": INTERFACE}
     before = processor_seconds(relays)
-    try:
+    with tempfile.TemporaryDirectory(prefix="outcrop-links-", dir=where) as folder:
+        report = Path(folder) / "report.json"
+        command = ("-m", "outcrop.cli.main", "run", *options, "-d", f"{folder}/run.oc", "--json", str(report))
+        ranks = [["-n", "1", *inside(name, number, *command, "--quiet")] for number, name in enumerate(names)]
         done = subprocess.run(["mpirun", *ranks[0], ":", *ranks[1]], env=environment)
         if done.returncode != 0:
             refuse(f"the run has failed with status {done.returncode}")
         one = json.loads(report.read_text())
-    finally:
-        shutil.rmtree(where / "run.oc", ignore_errors=True)
-        report.unlink(missing_ok=True)
     relayed = processor_seconds(relays) - before
     seconds, predicted, waited = one["seconds"], one["predicted"]["seconds"], one["seconds_face_wait"]
     texts = (
@@ -240,6 +239,8 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=1e-4, help="in seconds, in each direction")
     parser.add_argument("--turns", type=int, default=3)
     given, options = parser.parse_known_args()
+    if not given.directory.is_dir():
+        parser.error(f"{given.directory} is not a directory; make it first")
     require_support()
     kinds = {"shaped": (given.rate, given.latency), "without limits": (float("inf"), 0.0)}
     for turn in range(given.turns):

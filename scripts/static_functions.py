@@ -1,6 +1,6 @@
 """Measure runs that compute a function of a static field once, and runs that compute this function in each step.
 
-    .venv/bin/python scripts/static_functions.py DIRECTORY [TURNS]
+    .venv/bin/python scripts/static_functions.py DIRECTORY [TURNS]      # DIRECTORY needs 1.1 GB
 
 The equation of the runs is a heat equation of order 2. The rate of diffusion is a function of theta, multiplied by 1 -
 theta. The updates also read theta itself, so a computed field is an additional array. Runs with and without a computed
@@ -9,7 +9,9 @@ field are measured alternately. The script prints the shortest times, because ot
 
 from __future__ import annotations
 
-import sys
+import argparse
+import itertools
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 import sympy
 
 import outcrop as oc
+from outcrop.paths import made_directory
 
 SHAPE, STEPS, BUDGETS = (256, 256, 512), 40, ("48MiB", "400MiB")
 U, THETA = oc.Field("u"), oc.Field("theta")
@@ -38,10 +41,19 @@ def seconds(function: Any, when: str, memory: str, place: Path) -> float:
 
 
 def main() -> None:
-    place, turns = Path(sys.argv[1]) / "static-functions.oc", int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    for memory in BUDGETS:
-        for name, function in FUNCTIONS.items():
-            found = [[seconds(function, when, memory, place) for when in ("steps", "once")] for _ in range(turns)]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="for the files of the runs")
+    parser.add_argument("turns", type=int, nargs="?", default=3, help="the number of runs of each kind")
+    given = parser.parse_args()
+    with (
+        made_directory(given.directory),
+        tempfile.TemporaryDirectory(prefix="outcrop-functions-", dir=given.directory) as folder,
+    ):
+        for memory, (name, function) in itertools.product(BUDGETS, FUNCTIONS.items()):
+            found = [
+                [seconds(function, when, memory, Path(folder) / "run.oc") for when in ("steps", "once")]
+                for _ in range(given.turns)
+            ]
             steps, once = (min(one) for one in zip(*found, strict=True))
             text = f"in each step {steps:.2f} s, once {once:.2f} s: {steps / once:.2f} times"
             print(f"{memory:7} {name:5} {text}", flush=True)

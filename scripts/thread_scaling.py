@@ -9,7 +9,8 @@ For 1, 2, 4, ... cores, the script measures three speeds of each stencil in floa
     out of core   a whole run with 6.25 % of the memory, with all reads, waits, flushes and commits
 
 Measurements with different numbers of cores are made alternately. The script prints the medians of the rates in
-Gcell/s. In a run, all copies of all fields together take G GB (4 by default).
+Gcell/s. Cells of the rim do not count, because no step updates them. In a run, all copies of all fields together take G
+GB (4 by default). DIRECTORY needs at most twice as much space.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from pathlib import Path
 from statistics import median
 
 from outcrop.bench import rates
-from outcrop.bench.stencils import FULL, SHARE, StencilCase, chosen_cases, make_run, shape_of
+from outcrop.bench.stencils import FULL, SHARE, StencilCase, chosen_cases, interior_cells, make_run, shape_of
+from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
 from outcrop.plan.planner import largest_useful_bytes, smallest_budget_bytes
 from outcrop.run.engine import pack_scalars
@@ -51,7 +53,7 @@ def measure(case: StencilCase, shape: tuple[int, ...], counts: list[int], turns:
     problem = make_run(where, case, shape, case.steps)
     kernel, scalars = compile_kernel(case.stencil, "float32"), pack_scalars(case.stencil, {}, "float32")
     budget = max(math.ceil(SHARE * problem.rings * problem.grid_bytes), smallest_budget_bytes(problem))
-    updates = math.prod(shape) * case.steps
+    updates = interior_cells(problem, case.stencil) * case.steps
     found: dict[tuple[int, str], list[float]] = {(cores, name): [] for cores in counts for name in COLUMNS}
     for _ in range(turns):
         for cores in counts:
@@ -84,9 +86,15 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--gigabytes", type=float, default=4.0)
     given = parser.parse_args()
+    if not given.directory.is_dir():
+        parser.error(f"{given.directory} is not a directory; make it first")
+    try:
+        cases = chosen_cases(given.only)
+    except InputError as error:
+        parser.error(str(error))
     most = discover.available_cores()
     counts = sorted({2**power for power in range(most.bit_length())} | {most})
-    for case in chosen_cases(given.only):
+    for case in cases:
         shape = shape_of(case, FULL, None)
         planes = max(32, int(shape[0] * given.gigabytes * 1e9 / FULL.grid_bytes))
         with tempfile.TemporaryDirectory(prefix="outcrop-scaling-", dir=given.directory) as folder:

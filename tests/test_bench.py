@@ -4,6 +4,7 @@ The benchmark makes missing directories. At the end, the benchmark removes these
 figures remains.
 """
 
+import ctypes
 import importlib.util
 import json
 import math
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from outcrop.bench import peers
+from outcrop.bench import devito, kernel, memory, peers, rates
 from outcrop.bench.core import SHARES
 from outcrop.cli.main import call
 from outcrop.errors import StorageError
+from outcrop.plan.plan import Sizes
 
 
 def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +63,7 @@ def test_turns_set_the_number_of_repeats(tmp_path: Path, capsys: pytest.CaptureF
     benchmarks that do not have the option."""
     target = tmp_path / "figures.json"
     arguments = ["--small", "-d", str(tmp_path), "--json", str(target), "--turns", "2"]
-    assert call(["bench", "adjoint", *arguments, "--only", "heat2"]) == 0
+    assert call(["bench", "adjoint", *arguments, "--only", " heat2"]) == 0
     assert len(json.loads(target.read_text())["stencils"]["heat2"]["forward"]) == 2
     assert call(["bench", "stencils", *arguments, "--only", "stream_function"]) == 0
     assert len(json.loads(target.read_text())["stencils"][0]["seconds"]["out_of_core"]) == 2
@@ -91,9 +93,9 @@ def test_unknown_bench_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_small_stencil_bench_compares_like_with_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that figures count whole steps, even if a step has several stages. The table has a row for each stencil,
-    and the measured bytes equal the prediction.
-    """
+    """Checks that figures count whole steps, even if a step has several stages. The figures of Outcrop do not count the
+    rim, and Devito updates all cells. The table has a row for each stencil, and the measured bytes equal the
+    prediction."""
     target, names = tmp_path / "figures.json", ["heat2", "maxwell", "d2q9"]
     where = str(tmp_path / "new" / "below")
     given = ["bench", "stencils", "--small", "-d", where, "--json", str(target), "--only", ",".join(names)]
@@ -103,13 +105,18 @@ def test_small_stencil_bench_compares_like_with_like(tmp_path: Path, capsys: pyt
     assert [one["stencil"] for one in figures["stencils"]] == names
     for one in figures["stencils"]:
         assert f"| `{one['stencil']}` |" in said
-        rate, updates = one["cells_per_second"], math.prod(one["shape"]) * one["steps"]
+        rate, updates = one["cells_per_second"], math.prod(n - 2 for n in one["shape"]) * one["steps"]
         assert rate["sweeps"] > 0 and rate["out_of_core"] > 0
         for name in ("in_memory", "out_of_core"):
             (report,) = one["runs"][name]
             assert report["bytes_read"] == report["predicted"]["bytes_read"]
             key = "seconds_update" if name == "in_memory" else "seconds"
             assert rate[name] == pytest.approx(updates / report[key])
+        (sweeps,), nx = one["sweeps"], one["shape"][-1]
+        assert rate["sweeps"] == pytest.approx(sweeps["cells_per_second"] * (nx - 2) / nx)
+        if one["seconds"]["devito"]:
+            every = math.prod(one["shape"]) * one["steps"]
+            assert rate["devito"] == pytest.approx(every / one["seconds"]["devito"][0])
         assert one["runs"]["out_of_core"][0]["memory_budget_bytes"] == one["budget_bytes"]
         assert one["ratios"]["out_of_core_to_in_memory"] == pytest.approx(rate["out_of_core"] / rate["in_memory"])
     assert (figures["stencils"][0]["cells_per_second"]["devito"] is not None) == figures["has_devito"]
@@ -142,6 +149,19 @@ def test_devito_computes_what_is_compared(name: str) -> None:
     assert (len(found.fields), found.radii, len(found.stages)) == (len(own.fields), own.radii, len(own.stages))
 
 
+def test_devito_gets_its_threads_and_the_environment_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = []
+
+    def run(words: list[str], limit: None, **given: object) -> memory.Output:
+        variables.append(given["variables"])
+        return memory.Output(json.dumps({"seconds": 1.0, "blocks": {}, "version": ""}), False, None)
+
+    monkeypatch.setattr(devito, "run_limited", run)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert devito.seconds("heat2", (8, 8, 8), 1, 3) == 1.0
+    assert variables == [{"OMP_NUM_THREADS": "3"}] and "OMP_NUM_THREADS" not in os.environ
+
+
 def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> None:
     """Checks that hand-written loops and generated loops compute the same values. The benchmark measures both kinds of
     loops, with data in a cache of the processor and with data in memory.
@@ -162,6 +182,43 @@ def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> Non
     for one in figures["rows_at_once"].values():
         assert all(len(one[rows]) == 3 and min(one[rows].values()) > 0 for rows in ("1", "2", "4"))
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_loops_by_hand_and_generated_loops_are_measured_equally_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks the sizes of blocks in sweeps, and that the number of threads is set in the OpenMP library with which the
+    loops were compiled, and not in the library of GCC."""
+    load = ctypes.CDLL
+
+    def loaded(name: str, *more: object) -> ctypes.CDLL:
+        assert "libgomp" not in name
+        return load(name, *more)
+
+    monkeypatch.setattr(kernel.ctypes, "CDLL", loaded)
+    by_hand, generated = list[int](), list[int]()
+    run, meter = kernel.LoopTimer.handwritten, rates._core.UpdateMeter
+
+    class Meter:
+        """Notes the block sizes of generated loops. Each measurement has `repeats` samples."""
+
+        planes_needed = staticmethod(meter.planes_needed)
+
+        def __init__(self, *given: object) -> None:
+            self._meter = meter(*given)
+
+        def measure(self, sizes: Sizes, frame: object, region: object, repeats: int) -> list[float]:
+            generated.extend([sizes.sweep_rows] * repeats)
+            return self._meter.measure(sizes, frame, region, repeats)
+
+    def noted(timer: kernel.LoopTimer, rows: int, repeats: int) -> float:
+        by_hand.append(rows)
+        return run(timer, rows, repeats)
+
+    monkeypatch.setattr(kernel.LoopTimer, "handwritten", noted)
+    monkeypatch.setattr(rates._core, "UpdateMeter", Meter)
+    kernel._sweeps("heat7", kernel.SMALL, tmp_path, 1)
+    assert sorted(by_hand) == sorted(generated) and len(set(by_hand)) > 2
 
 
 def test_a_gradient_without_room_is_a_note(
@@ -393,3 +450,22 @@ def test_peers_bench_refuses_wrong_options(tmp_path: Path, capsys: pytest.Captur
         assert call(["bench", "peers", "--small", "-d", str(tmp_path / "new"), *words]) == 2
         assert message in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("core -n 64 64 4", "heat7 in float64, with half of the planes, updates no cell of a grid of 64 x 64 x 2"),
+        ("stencils --only acoustic8 -n 8 8 8", "acoustic8 updates no cell of a grid of 8 x 8 x 8 cells; give at least"),
+        ("stencils --only sharpen -n 20 2 4", "give at least 17 x 17 cells"),
+        ("adjoint -n 24 24 1 --only heat2", "heat2 updates no cell of a grid of 24 x 24 x 1 cells"),
+    ],
+)
+def test_a_grid_that_is_only_a_rim_is_refused(
+    words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that the error has one line, and that nothing is measured."""
+    assert call(["bench", *words.split(), "--small", "-d", str(tmp_path / "new")]) == 2
+    output = capsys.readouterr()
+    assert message in output.err and output.err.count("\n") == 1 and not output.out
+    assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from images import create, make_image, put, take_images_for_devices
 from outcrop.bench import io
 from outcrop.bench.io import draw
-from outcrop.bench.io_cases import INTERFACES, PAGE_BYTES, IoCase, find_interface, measure_limited, unavailable
+from outcrop.bench.io_cases import INTERFACES, PAGE_BYTES, IoCase, IoRate, find_interface, measure_limited, unavailable
 from outcrop.cli.main import call
 from outcrop.errors import StorageError
 
@@ -106,6 +106,23 @@ def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.
     assert not any(one["write"] for one in rows)
     assert {one["span_bytes"] for one in rows} == {len(content)}
     assert image.read_bytes() == content
+
+
+def test_the_file_and_the_device_are_measured_alternately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the order of the measurements. Names of parts may have spaces around them."""
+    image = make_image(tmp_path / "disk.img", 24 * MIB)
+    take_images_for_devices(monkeypatch.setattr)
+    measure, order = IoCase.measure, list[tuple[IoCase, str]]()
+
+    def noted(case: IoCase, path: Path, seconds: float) -> IoRate:
+        order.append((case, path.name))
+        return measure(case, path, seconds)
+
+    monkeypatch.setattr(IoCase, "measure", noted)
+    assert bench(tmp_path, "--only", "raw, raw", "--raw-device", str(image))[0] == 0
+    pairs = list(zip(order[1::2], order[2::2], strict=True))  # the first measurement fills the file
+    assert len(pairs) > 2 and all(one[0] == other[0] for one, other in pairs)
+    assert {(one[1], other[1]) for one, other in pairs} == {("file", "disk.img")}
 
 
 def test_a_device_is_written_where_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

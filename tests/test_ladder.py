@@ -199,6 +199,8 @@ def test_a_memory_group_limits_and_goes() -> None:
     assert output.peak_bytes is None or 20 * MIB <= output.peak_bytes <= 200 * MIB
     with pytest.raises(StorageError, match=r"killed by signal 9.*within 60 MiB"):
         memory.run_limited(["-c", f"bytearray(b'x' * {200 * MIB})"], 60 * MIB)
+    with pytest.raises(StorageError, match=r"^killed by signal 15$"):  # the system kills with signal 9 only
+        memory.run_limited(["-c", "import os; os.kill(os.getpid(), 15)"], 60 * MIB)
     assert not list(Path("/sys/fs/cgroup").rglob(f"outcrop-{os.getpid()}"))
 
 

@@ -259,3 +259,27 @@ def test_a_terminal_shows_one_text_at_a_time(
         "preparing ...", "measuring the disk ...", "preparing ..."
     ]  # fmt: skip
     assert shown.endswith("\r\x1b[K")
+
+
+def test_updates_that_are_computed_twice_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the rate and the progress of a run whose blocks overlap. `cells_updated` counts all computed updates. The
+    rate and the progress count each cell once for each step, also in the sum of two reports."""
+    ends = list[tuple[int, float]]()
+
+    class Ends(Progress):
+        """Stores the final count and the final share."""
+
+        def finish(self, standing: Standing) -> None:
+            ends.append((standing.cells_updated, self._fraction(standing) * self._cells_in_all))
+
+    monkeypatch.setattr("outcrop.run.passes.make_progress", lambda kind, *run: Ends(*run))
+    sim = oc.Simulation("heat7", (40, 64, 64), directory=tmp_path / "run.oc", memory="600KiB", scheme="overlapped")
+    sim["u"] = "gaussian"
+    report = sim.run(24)
+    cells = 38 * 62 * 64 * 24
+    assert report.cells_updated > 1.5 * cells
+    assert ends == [(cells, pytest.approx(cells))]
+    assert report.cell_updates_per_second * report.seconds == pytest.approx(cells)
+    both = report.followed_by(report)
+    assert both.cells_updated == 2 * report.cells_updated
+    assert both.cell_updates_per_second == pytest.approx(report.cell_updates_per_second)

@@ -78,6 +78,10 @@ def test_no_byte_of_another_turn_is_taken_for_right() -> None:
     assert not contents.is_right
 
 
+def test_names_of_ways_may_have_spaces_around_them(tmp_path: Path) -> None:
+    assert BenchRequest(tmp_path, ways="outcrop, posix ").job().ways == ("outcrop", "posix")
+
+
 def test_ways_take_turns() -> None:
     """Check that each way performs each mode exactly once in each turn. If the number of turns is the number of ways,
     each way is first in exactly one turn.

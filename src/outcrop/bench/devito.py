@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -62,14 +61,15 @@ def has_equivalent(name: str) -> bool:
     return _NAMES.fullmatch(name) is not None and importlib.util.find_spec("devito") is not None
 
 
-def measure(request: Request) -> Answer:
-    """Let Devito compute the steps of the request in a separate process. The environment variable OMP_NUM_THREADS sets
-    the number of threads.
+def measure(request: Request, threads: int | None = None) -> Answer:
+    """Let Devito compute the steps of the request in a separate process with `threads` threads. If `threads` is None,
+    the environment variable OMP_NUM_THREADS sets the number of threads.
 
     Raises StorageError if the process fails. The message is the last line that the process printed.
     """
     try:
-        output = run_limited(["-m", "outcrop.bench.devito", json.dumps(asdict(request))], None)
+        variables = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
+        output = run_limited(["-m", "outcrop.bench.devito", json.dumps(asdict(request))], None, variables=variables)
     except StorageError as error:
         raise StorageError(f"Devito failed on {request.name}: {error}") from None
     return Answer(**json.loads(output.text))
@@ -78,8 +78,7 @@ def measure(request: Request) -> Answer:
 def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
     """Return the time in seconds that Devito needs for `steps` steps of the library's stencil `name`, with `threads`
     threads. Raises StorageError if the process fails."""
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    return measure(Request(name, tuple(shape), steps)).seconds
+    return measure(Request(name, tuple(shape), steps), threads).seconds
 
 
 def compared_planes(planes: int) -> list[int]:

@@ -5,6 +5,7 @@
  * planes that a block reads stay in a cache.
  */
 #define _GNU_SOURCE
+#include <omp.h>
 #include <time.h>
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -85,6 +86,9 @@ double time_generated(outcrop_kernel kernel, const void *const *const *source, l
       }
   return now() - start;
 }
+
+/* Sets the number of threads of the OpenMP library with which these loops were compiled. */
+void set_threads(int threads) { omp_set_num_threads(threads); }
 
 double time_heat7(float *next, const float *current, long nz, long ny, long nx, long rows, const float *scalars,
                   long repeats) {

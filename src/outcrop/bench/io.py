@@ -13,16 +13,18 @@ benchmark of rates of this kind is IOR.
 Each part of the benchmark measures sequential and random reads and writes.
 
 Requests without the page cache transfer whole pages. The time of writes through the page cache includes the flush of
-the written data, except in the part `cached`. All cases (`io_cases`) are measured alternately. Each printed rate is the
-number of bytes that all repeats transferred, divided by the total time of all repeats.
+the written data, except in the part `cached`. All cases (`io_cases`) of a part are measured alternately, and `raw`
+alternates between the file and the device. Each printed rate is the number of bytes that all repeats transferred,
+divided by the total time of all repeats. The part `beyond` measures each case only once, for twice as long.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +115,7 @@ def bench(
 
 def _parts(only: str | None, raw_device: Path | None) -> list[str]:
     every = [part for part in PARTS if part != "raw" or raw_device]
-    names = every if only is None else list(dict.fromkeys(only.split(",")))
+    names = every if only is None else list(dict.fromkeys(name.strip() for name in only.split(",")))
     for name in names:
         if name not in PARTS:
             raise InputError(f"--only {name!r} is unknown; there are {', '.join(PARTS)}")
@@ -195,7 +197,7 @@ class _Parts:
         ]
         if device.write:
             self._fill(device.path, span)
-        on_file, on_device = self._measured(cases), self._measured(cases, device.path)
+        on_file, on_device = self._alternated(cases, (self._path, device.path))
         return [{"of": "file", **one} for one in on_file] + [{"of": "device", **one} for one in on_device]
 
     def beyond(self) -> list[dict[str, Any]]:
@@ -218,14 +220,18 @@ class _Parts:
         in_flight = min(MAX_DEPTH, IN_FLIGHT_BYTES // size) if find_interface(name).backend else self._threads
         return IoCase(name, write, random, size, max(1, min(in_flight, span // size)), span)
 
-    def _measured(self, cases: Iterable[IoCase], path: Path | None = None) -> list[dict[str, Any]]:
-        """Measure the cases on the file or device `path`, and return their rates. The default of `path` is the
-        benchmark's file. Each round measures all cases once."""
-        rates: dict[IoCase, list[IoRate]] = {case: [] for case in cases}
+    def _measured(self, cases: Iterable[IoCase]) -> list[dict[str, Any]]:
+        """Measure the cases on the benchmark's file, and return their rates."""
+        return self._alternated(cases, (self._path,))[0]
+
+    def _alternated(self, cases: Iterable[IoCase], paths: Sequence[Path]) -> list[list[dict[str, Any]]]:
+        """Measure the cases on each file or device of `paths`, and return the rates for each path. Each round measures
+        each case once on each path."""
+        rates: dict[tuple[IoCase, Path], list[IoRate]] = {one: [] for one in product(cases, paths)}
         for _ in range(self._scale.turns):
-            for case, measured in rates.items():
-                measured.append(case.measure(path or self._path, self._scale.seconds))
-        return [io_cases.pooled(every).to_json() for every in rates.values()]
+            for (case, path), measured in rates.items():
+                measured.append(case.measure(path, self._scale.seconds))
+        return [[io_cases.pooled(every).to_json() for (_, at), every in rates.items() if at == path] for path in paths]
 
 
 # --- the raw device --------------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 generated kernels with each other.
 
     `cache`    One thread updates arrays that fit into the second-level cache.
-    `sweeps`   All threads sweep over arrays in memory, in blocks of rows. The kernel and the hand-written loop each use
-               blocks of their own best size.
+    `sweeps`   All threads sweep over arrays in memory, in blocks of rows. The generated kernel updates planes of a
+               window, as in a run, and the hand-written loop updates arrays of NumPy. Both are measured equally often,
+               with the same sizes of blocks, and the shortest times count.
     `tiles`    All threads update a slab in memory in tiles. Each inner loop of a kernel uses the tiles that are best
                for this loop. Each loop is measured without and with prefetches.
 
@@ -46,8 +47,6 @@ FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
 additions. In generated kernels, the compiler must not fuse multiplications and additions."""
 SOURCE = Path(__file__).parent / "handwritten.c"
 Array32 = NDArray[np.float32]
-ROWS = (8, 16, 32, 64)
-"""The numbers of rows of a block that the benchmark tries for sweeps."""
 LOOPS: dict[str, tuple[float, ...]] = {"heat7": (0.0, 1.0), "acoustic8": (1.0, 1.0, 2000.0)}
 """The stencils with a loop in `handwritten.c`. For each stencil, the mean values of its arrays: first the array that is
 written, then the array with the newest values, then the read-only arrays."""
@@ -147,7 +146,7 @@ def _in_cache(name: str, scale: KernelScale, folder: Path) -> dict[str, Any]:
     timer = LoopTimer(name, shape, folder)
     repeats = max(1, scale.updates_per_turn // timer.updates)
     difference = timer.largest_difference()
-    set_threads(1)
+    timer.set_threads(1)
     turns = [(timer.generated(shape[1], repeats), timer.handwritten(shape[1], repeats)) for _ in range(scale.turns)]
     rate = _rates(turns, timer.updates * repeats)
     return {
@@ -164,10 +163,11 @@ def _sweeps(name: str, scale: KernelScale, folder: Path, threads: int) -> dict[s
     kernel = compile_kernel(stencil, "float32")
     problem = as_problem(stencil, make_layout(scale.sweep_shape, "float32"), 1, FIXED, False)
     scalars, turns = pack_scalars(stencil, {}, "float32"), []
-    set_threads(threads)
+    timer.set_threads(threads)
+    samples = list(product(rates.sweep_rows(scale.sweep_shape[1]), rates.ROWS_AT_ONCE, range(rates.SWEEP_REPEATS)))
     for _ in range(max(1, scale.turns // 6)):
         found = rates.sweep_rate(problem, kernel.calls, scalars, threads, scale.sweep_shape[0])
-        by_hand = min(timer.handwritten(rows, 1) for rows in ROWS for _ in range(3))
+        by_hand = min(timer.handwritten(rows, 1) for rows, *_ in samples)
         turns.append((timer.updates / found.cells_per_second, by_hand))
     rate = _rates(turns, timer.updates)
     return {
@@ -203,6 +203,10 @@ class LoopTimer:
         nz, ny, nx = (n - 2 * self._radius for n in self._shape)
         return nz * ny * nx
 
+    def set_threads(self, threads: int) -> None:
+        """Set the number of threads of the hand-written loop."""
+        self._loops.set_threads(threads)
+
     def handwritten(self, rows: int, repeats: int) -> float:
         """Run `repeats` steps in blocks of `rows` rows on all threads of OpenMP. Return the time in seconds."""
         function = getattr(self._loops, f"time_{self._name}")
@@ -234,10 +238,6 @@ class LoopTimer:
             found.append(self._arrays[0][inside].copy())
         self._arrays[0][:] = before
         return float(np.abs(found[0] - found[1]).max() / np.abs(found[1]).max())
-
-
-def set_threads(threads: int) -> None:
-    ctypes.CDLL("libgomp.so.1").omp_set_num_threads(threads)
 
 
 def _aligned(shape: tuple[int, int, int], value: float, number: int) -> Array32:

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,21 +70,26 @@ class Output:
 
 
 def run_limited(
-    arguments: Sequence[str], limit_bytes: int | None, may_swap: bool = False, max_seconds: float | None = None
+    arguments: Sequence[str],
+    limit_bytes: int | None,
+    may_swap: bool = False,
+    max_seconds: float | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Output:
     """Run this Python interpreter with `arguments` in a child process. If this process may make a control group, all
     memory of the child is limited to `limit_bytes`.
 
-    If `may_swap` is true, the system may swap out memory beyond the limit. Raises StorageError if the child fails, is
-    killed, or takes longer than `max_seconds`. The message of the StorageError contains the last line that the child
-    printed.
+    If `may_swap` is true, the system may swap out memory beyond the limit. `variables` are added to the environment of
+    the child. Raises StorageError if the child fails, is killed, or takes longer than `max_seconds`. The message of the
+    StorageError contains the last line that the child printed.
     """
     command = [sys.executable, *arguments]
     group = None if limit_bytes is None else _make_group(limit_bytes, may_swap)
     if group is not None:
         command = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group.path / "cgroup.procs"), *command]
+    environment = {**os.environ, **(variables or {})}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=max_seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=max_seconds, env=environment)
         peak = None if group is None else group.peak_bytes()
     except subprocess.TimeoutExpired:
         raise StorageError(f"stopped after {max_seconds:.0f} s") from None
@@ -92,7 +97,8 @@ def run_limited(
         if group is not None:
             group.remove()
     if done.returncode < 0:
-        beyond = f", maybe for lack of memory within {format_bytes(limit_bytes)}" if group and limit_bytes else ""
+        may_lack = group is not None and done.returncode == -signal.SIGKILL  # the system kills with SIGKILL only
+        beyond = f", maybe for lack of memory within {format_bytes(limit_bytes)}" if may_lack and limit_bytes else ""
         raise StorageError(f"killed by signal {-done.returncode}{beyond}")
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]

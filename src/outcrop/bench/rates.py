@@ -116,11 +116,15 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
             sizes.sweep_rows,
             sizes.rows_at_once,
         )
-        for rows, at_once in product(SWEEP_ROWS, ROWS_AT_ONCE)
-        if rows <= problem.shape[1] or rows == SWEEP_ROWS[0]
+        for rows, at_once in product(sweep_rows(problem.shape[1]), ROWS_AT_ONCE)
         for sizes in [with_tiles(problem, Sizes(levels, planes, 0, rows, rows_at_once=at_once), 0, threads)]
     ]
     return max(found, key=lambda one: one.cells_per_second)
+
+
+def sweep_rows(ny: int) -> list[int]:
+    """Return the numbers of rows of a block that are tried for plain sweeps over planes of `ny` rows."""
+    return [rows for rows in SWEEP_ROWS if rows <= ny or rows == SWEEP_ROWS[0]]
 
 
 def in_one_slab(problem: Problem) -> dict[str, int]:

@@ -8,9 +8,11 @@
     `Devito`        The same equations in memory, if the module `devito` has them. Devito tunes itself. In place of a
                     large grid, Devito gets a grid with planes of the same size, but with fewer planes.
 
-Each rate is the number of cells times the number of steps, divided by the seconds. A cell counts once in each step, for
-any number of fields and stages. The speed of a machine varies, so the four rates are measured alternately, and medians
-are compared. Each measurement of a whole run is a new process, which continues the run that is stored on disk.
+Each rate is the number of updated cells times the number of steps, divided by the seconds. A cell counts once in each
+step, for any number of fields and stages. Outcrop updates the cells inside the rim, so cells of the rim do not count.
+Devito has its rim outside the grid, so it updates all cells of the same grid. The speed of a machine varies, so the
+four rates are measured alternately, and medians are compared. Each measurement of a whole run is a new process, which
+continues the run that is stored on disk.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from statistics import median
 from typing import Any
 
 from outcrop.bench import devito, rates
-from outcrop.bench.figures import first_figures, new_folder, table_head, table_row
+from outcrop.bench.figures import first_figures, new_folder, require_updates, table_head, table_row
 from outcrop.bench.rates import OVERHEAD_BYTES
 from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
@@ -131,13 +133,14 @@ def bench(
     number of repeats.
 
     The files of the benchmark are made in a new folder inside `directory`, and are removed at the end. Raises
-    InputError for an unknown stencil, and for a grid that does not fit into memory or on the disk. Raises StorageError
-    if a run fails.
+    InputError for an unknown stencil, and for a grid that has only a rim or does not fit into memory or on the disk.
+    Raises StorageError if a run fails.
     """
     scale, cases = SMALL if small else FULL, chosen_cases(only)
     scale = replace(scale, repeats=turns or scale.repeats)
     grids = [(case, shape_of(case, scale, size), steps or min(case.steps, scale.max_steps)) for case in cases]
     for case, shape, _ in grids:
+        require_updates(case.stencil, shape)
         require_room(case, shape, directory)
     threads = discover.available_cores()
     has_devito = importlib.util.find_spec("devito") is not None
@@ -190,7 +193,7 @@ def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> 
 def measure(
     directory: Path, scale: StencilScale, case: StencilCase, shape: tuple[int, ...], steps: int, threads: int
 ) -> dict[str, Any]:
-    stencil, updates = case.stencil, math.prod(shape) * steps
+    stencil = case.stencil
     kernel, scalars = compile_kernel(stencil, "float32"), pack_scalars(stencil, {}, "float32")
     seconds: dict[str, list[float]] = {name: [] for name in COLUMNS}
     reports: dict[str, list[dict[str, Any]]] = {"in_memory": [], "out_of_core": []}
@@ -198,6 +201,7 @@ def measure(
     with new_folder(directory) as folder:
         where = folder / "run.oc"
         problem = make_run(where, case, shape, steps)
+        updates = dict.fromkeys(COLUMNS, interior_cells(problem, stencil) * steps) | {"devito": problem.cells * steps}
         budget = max(math.ceil(SHARE * problem.rings * problem.grid_bytes), smallest_budget_bytes(problem))
         print(f"{case.name} on {' x '.join(map(str, reversed(shape)))}, {steps} steps, {problem.rings} arrays of "
               f"{format_bytes(problem.grid_bytes)}; out of core within {format_bytes(budget)}", flush=True)  # fmt: skip
@@ -206,17 +210,19 @@ def measure(
             reports["out_of_core"].append(rates.advance(where, steps, budget, budget + OVERHEAD_BYTES))
             seconds["out_of_core"].append(reports["out_of_core"][-1]["seconds"])
             sweeps.append(rates.sweep_rate(problem, kernel.calls, scalars, threads, planes))
-            seconds["sweeps"].append(updates / sweeps[-1].cells_per_second)
+            # the rate of sweeps also counts the rim along x, which lies in the updated rows
+            counted = problem.shape[2] / (problem.shape[2] - 2 * stencil.radii[2])
+            seconds["sweeps"].append(updates["sweeps"] * counted / sweeps[-1].cells_per_second)
             whole, sizes = largest_useful_bytes(problem), rates.in_one_slab(problem)
             reports["in_memory"].append(rates.advance(where, steps, whole, None, sizes))
             seconds["in_memory"].append(reports["in_memory"][-1]["seconds_update"])
             if devito.has_equivalent(case.name) and case.name in (scale.devito_for or {case.name}):
                 seconds["devito"].append(devito_seconds(case.name, problem, shape, steps, threads))
-            line = (f"{name.replace('_', ' ')} {format_rate(updates / every[-1])}cell/s"
+            line = (f"{name.replace('_', ' ')} {format_rate(updates[name] / every[-1])}cell/s"
                     for name, every in seconds.items() if every)  # fmt: skip
             print(f"  turn {turn + 1}: " + ", ".join(line), flush=True)
             time.sleep(scale.settle_seconds)
-    rate = {name: updates / median(every) if every else None for name, every in seconds.items()}
+    rate = {name: updates[name] / median(every) if every else None for name, every in seconds.items()}
     return {
         "stencil": case.name,
         "shape": list(shape),
@@ -229,6 +235,11 @@ def measure(
         "sweeps": [asdict(one) for one in sweeps],
         "runs": reports,
     }
+
+
+def interior_cells(problem: Problem, stencil: Stencil) -> int:
+    """Return the number of cells inside the fixed rim, which each step updates."""
+    return math.prod(n - 2 * radius for n, radius in zip(problem.shape, stencil.radii, strict=True))
 
 
 def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:

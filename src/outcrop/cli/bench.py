@@ -58,7 +58,9 @@ def bench(
         tuple[int, int, int] | None,
         Option("-n", metavar="NX NY NZ", help="number of cells along x (contiguous), y and z"),
     ] = None,
-    memory: Annotated[str | None, Option(help="memory of runs out of core: 512MiB, or 50% of both arrays")] = None,
+    memory: Annotated[
+        str | None, Option(help="memory of runs out of core: 50% of both arrays; ladder also takes 512MiB")
+    ] = None,
     steps: Annotated[int | None, Option("-t", "--steps", metavar="STEPS", min=1, help="number of time steps")] = None,
     png: options.Png = None,
     swap_file: Annotated[

@@ -178,7 +178,8 @@ NO_SEEDS = Seeds()
 @dataclass(frozen=True)
 class Sample:
     """The current counters of a run. All times are wall-clock seconds of the thread that interprets the plan. In
-    `cells_updated`, a cell counts once for each step, even if the stencil has several stages."""
+    `cells_updated`, all stages of a step together are one update. If blocks or ranks overlap, the same update is
+    computed several times, and counts each time."""
 
     cells_updated: int
     bytes_read: int

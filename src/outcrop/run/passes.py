@@ -23,6 +23,7 @@ from types import FrameType
 from outcrop import _core
 from outcrop.errors import CommunicationError, CorruptionError, InterruptedRun, OutcropError, StorageError
 from outcrop.plan.actions import SIDES
+from outcrop.plan.cost import works_of
 from outcrop.plan.plan import Plan
 from outcrop.plan.ranks import neighbour_of
 from outcrop.run.acquisition.history import StateFiles
@@ -100,8 +101,10 @@ def execute(
             )  # fmt: skip
         _log_start(state, prepared, engine)
         runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot, group)
-        seconds_setup = time.perf_counter() - start
         cells = step_cells * problem.steps
+        computed = sum(work.cells for _, work in works_of(problem, prepared.plan.passes)) * problem.steps
+        redundancy = computed / max(1, problem.levels * cells) or 1.0
+        seconds_setup = time.perf_counter() - start
         if group and group.rank:
             progress = "none"
         # Rank 0 shows the progress of all ranks, and assumes that all ranks are equally fast.
@@ -109,7 +112,7 @@ def execute(
         in_all = round(cells / share)
         try:
             shown = make_progress(progress, len(prepared.plan.passes), first_step, last_step, in_all, whole)
-            runner.run(shown, share)
+            runner.run(shown, share, redundancy)
         finally:
             if lowered is not None:
                 traces = Traces(state.reader(), description)
@@ -117,7 +120,7 @@ def execute(
         is_judged = not state.manifest.unstable
         warning = "" if is_judged else growing(stencil, state) or ""
         not_tested = untested(stencil, state.manifest) if is_judged else ""
-        report = make_report(state.manifest, prepared, engine, runner, seconds_setup, warning, not_tested)
+        report = make_report(state.manifest, prepared, engine, runner, cells, seconds_setup, warning, not_tested)
         keep_speeds(report, prepared, setup)
         return of_all_ranks(group, report, description.whole_shape, cells) if group else report
 
@@ -193,23 +196,25 @@ class PassRunner:
         self.seconds = self.seconds_commit = self.seconds_agree = self.seconds_snapshots = 0.0
         self.not_finite: dict[str, tuple[int, int]] = {}
 
-    def run(self, progress: Progress, share: float = 1.0) -> None:
-        """Run all passes and show progress. `share` is the share of the grid that this rank has. Raises InterruptedRun
-        after Ctrl-C. Raises StorageError or CorruptionError when storage fails. Raises CommunicationError when another
-        rank fails or is gone. The message of the error names the last step whose values are intact."""
+    def run(self, progress: Progress, share: float = 1.0, redundancy: float = 1.0) -> None:
+        """Run all passes and show progress. `share` is the share of the grid that this rank has. `redundancy` is the
+        number of updates that the plan computes for each cell and step. It is above 1 if blocks or ranks overlap.
+        Raises InterruptedRun after Ctrl-C. Raises StorageError or CorruptionError when storage fails. Raises
+        CommunicationError when another rank fails or is gone. The message of the error names the last step whose values
+        are intact."""
         with closing(self._agreement) if self._agreement else nullcontext():
-            self._run(progress, share)
+            self._run(progress, share, redundancy)
 
-    def _run(self, progress: Progress, share: float) -> None:
+    def _run(self, progress: Progress, share: float, redundancy: float) -> None:
         worker = threading.Thread(target=self._work, name="outcrop-passes")
         watching = self._group.watching(self._engine.cancel) if self._group else nullcontext()
         with watching, _interrupts_call(self._interrupt), progress:
             worker.start()
             try:
                 while not self._ended.wait(INTERVAL_SECONDS):
-                    progress.show(self._standing(share))
+                    progress.show(self._standing(share, redundancy))
                     self._show_snapshots()
-                progress.finish(self._standing(share))
+                progress.finish(self._standing(share, redundancy))
                 self._show_snapshots()
             except BaseException as error:  # if the display fails, the worker must end before the error is raised
                 if self._group is not None:
@@ -337,12 +342,11 @@ class PassRunner:
                 self._group.fail("stopped", is_interrupt=True)
             self._engine.cancel()
 
-    def _standing(self, share: float) -> Standing:
+    def _standing(self, share: float, redundancy: float) -> Standing:
         sample = self._engine.sample()
         steps = self._state.manifest.step - self._first_step
-        cells, read, written = (
-            round(count / share) for count in (sample.cells_updated, sample.bytes_read, sample.bytes_written)
-        )
+        counts = sample.cells_updated / redundancy, sample.bytes_read, sample.bytes_written
+        cells, read, written = (round(count / share) for count in counts)
         note = f"{', '.join(self.not_finite)}: NaN or infinity" if self.not_finite else ""
         return Standing(self._passes_done, steps, cells, read, written, note)
 

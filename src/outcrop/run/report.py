@@ -58,8 +58,10 @@ class Report(Shown):
     before the first read: compiling, measuring, planning and allocating memory. The other members with times are
     measured in the thread that interprets the plan: waiting for reads or writes, updating, copying rims, checksums, and
     commits. `seconds_snapshots` is the time in which the files of snapshots are made before each pass. `seconds_other`
-    is the rest of `seconds`. `cell_updates_per_second` counts a cell once for each step. `bytes_written` counts the
-    arrays, and `bytes_snapshots` counts the snapshots and the history.
+    is the rest of `seconds`. `cells_updated` is the number of updates that the run has computed. If blocks or ranks
+    overlap, the same update is computed several times, and `cells_updated` counts it each time.
+    `cell_updates_per_second` counts each cell once for each step. Cells in rows of the rim do not count.
+    `bytes_written` counts the arrays, and `bytes_snapshots` counts the snapshots and the history.
 
     `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes.
     `taps_bytes` is the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
@@ -73,13 +75,12 @@ class Report(Shown):
     too small for all states. `seconds_repeated` is the time of the repeated steps. `seconds` does not include
     `seconds_repeated`. `seconds_transfer` is the time during which at least one read or write was in flight.
 
-    If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`. If two ranks compute
-    the same cell, `cells_updated` counts the cell twice. `cell_updates_per_second` counts each cell of the grid once
-    for each step. `bytes_sent` is the number of bytes that ranks have sent to neighbours. If several ranks have
-    computed the run, times are the times of `slowest_rank`. `slowest_rank` is the rank that has waited least for other
-    ranks. `seconds_face_wait` is the time in which this rank waited for rows of neighbours. `seconds_commit` includes
-    the time in which this rank waited until all ranks had committed. `computed_once` contains a text for each function
-    of static fields that was computed before the first step, such as "cos_theta = cos(theta)"."""
+    If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`. `bytes_sent` is the
+    number of bytes that ranks have sent to neighbours. If several ranks have computed the run, times are the times of
+    `slowest_rank`. `slowest_rank` is the rank that has waited least for other ranks. `seconds_face_wait` is the time in
+    which this rank waited for rows of neighbours. `seconds_commit` includes the time in which this rank waited until
+    all ranks had committed. `computed_once` contains a text for each function of static fields that was computed before
+    the first step, such as "cos_theta = cos(theta)"."""
 
     stencil: str
     shape: tuple[int, ...]
@@ -149,7 +150,8 @@ class Report(Shown):
               for name in ("bytes_sent", "seconds_update", "seconds_read", "seconds_write", "bytes_snapshots",
                            "seconds_transfer")),
         )  # fmt: skip
-        rate = added["cells_updated"] / added["seconds"] if added["seconds"] else 0.0
+        updates = sum(one.cell_updates_per_second * one.seconds for one in (self, other))
+        rate = updates / added["seconds"] if added["seconds"] else 0.0
         not_finite = {**other.not_finite, **self.not_finite}
         return replace(other, **added, predicted=predicted, cell_updates_per_second=rate, not_finite=not_finite)
 
@@ -268,9 +270,11 @@ def not_finite_text(found: Mapping[str, str]) -> str:
 
 
 def make_report(
-    manifest: Manifest, prepared: Prepared, engine: Engine, runner: PassRunner, seconds_setup: float, warning: str,
-    not_tested: str,
+    manifest: Manifest, prepared: Prepared, engine: Engine, runner: PassRunner, cells: int, seconds_setup: float,
+    warning: str, not_tested: str,
 ) -> Report:  # fmt: skip
+    """Return the report of a run. `cells` is the number of updates of the run, if each cell counts once for each step.
+    If the process is a rank, only the cells of its part count."""
     guess, counters = prepared.plan.predicted, asdict(engine.sample())
     counters["seconds_commit"] += runner.seconds_commit + runner.seconds_agree
     counters["seconds_snapshots"] = runner.seconds_snapshots
@@ -294,7 +298,7 @@ def make_report(
         taps_bytes=prepared.plan.acquisition_bytes,
         seconds=runner.seconds,
         seconds_setup=seconds_setup,
-        cell_updates_per_second=counters["cells_updated"] / runner.seconds,
+        cell_updates_per_second=cells / runner.seconds,
         plan=prepared.plan.to_json(),
         predicted=Predicted(
             guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes, dict(prepared.assumed),
@@ -320,7 +324,7 @@ def _rest(seconds: float, parts: Mapping[str, Any]) -> float:
 
 def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: int) -> Report:
     """Return one report of all ranks. `mine` is the report of this rank. `shape` is the shape of the whole grid.
-    `cells` is the number of updates that this rank has computed for its own rows."""
+    `cells` is the number of updates of the cells of this rank, if each cell counts once for each step."""
     every = group.allgather([mine.to_json(), cells])
     reports = [one for one, _ in every]
     waited = [one["seconds_face_wait"] + one["seconds_commit"] for one in reports]

@@ -82,9 +82,12 @@ class BenchRequest:
             raise InputError(f"--turns {self.turns}: there must be at least 1")
         if self.durable not in DURABLE:
             raise InputError(f"--durable {self.durable} must be one of {', '.join(DURABLE)}")
-        unknown = [way for way in self.ways.split(",") if way not in WAYS]
+        unknown = [way for way in self._chosen_ways() if way not in WAYS]
         if unknown:
             raise InputError(f"--ways {self.ways}: {unknown[0]!r} is unknown; there are {', '.join(WAYS)}")
+
+    def _chosen_ways(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(way.strip() for way in self.ways.split(",")))
 
     def job(self) -> Job:
         """Return the job for `ranks` ranks. The job has no folder yet."""
@@ -94,8 +97,8 @@ class BenchRequest:
             workloads=WORKLOADS[self.workload],
             bytes_of_rank=parse_bytes(self.size),
             modes=tuple(mode.name for mode in MODES if mode.name != left_out),
-            ways=tuple(dict.fromkeys(self.ways.split(","))),
-            own=tuple(dict.fromkeys(self.ways.split(","))),
+            ways=self._chosen_ways(),
+            own=self._chosen_ways(),
             turns=self.turns,
         )
 
