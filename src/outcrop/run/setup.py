@@ -63,7 +63,6 @@ from outcrop.run.ranks.part import (
     as_part,
     common_identity,
     is_unfinished_start,
-    new_part_directory,
     part_directory,
     refuse_alone,
     refuse_options,
@@ -169,7 +168,7 @@ def _set_up(options: RunOptions, group: RankGroup | None) -> Setup:
         options = replace(options, stencil=as_stencil(options.stencil))
     if group is not None:
         refuse_options(vars(options))
-        options = replace(options, directory=new_part_directory(options.directory, group))
+        options = replace(options, directory=part_directory(options.directory, group, is_new=True))
         sharing = group.ranks_on_same_cores
         if options.threads is None:
             options = replace(options, threads=max(1, discover.available_cores() // sharing))
@@ -547,9 +546,8 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
     """Check the options of a run on a declared machine. Raises InputError for wrong options.
 
     Options about directories, storage and the binding of threads have no effect. A percentage in `memory` refers to the
-    declared memory. By default, `memory` is the usable memory that the file of the machine declares. If the file
-    declares no usable memory, the default is the default of all runs, but at most the declared memory. `threads` is at
-    most the number of declared cores. The default of `threads` is the number of declared cores."""
+    declared memory. By default, `memory` is the declared usable memory. If no usable memory is declared, the default is
+    that of all runs, but at most the declared memory. By default, `threads` is the maximum, the number of cores."""
     as_flag(options.in_place, "in_place")
     threads = declared.cores if options.threads is None else as_threads(options.threads)
     if threads > declared.cores:

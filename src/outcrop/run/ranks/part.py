@@ -63,21 +63,16 @@ def directory_text(directory: object, group: RankGroup) -> str:
     return str(directory).replace(NODE, group.places[group.rank].host.partition(".")[0])
 
 
-def part_directory(directory: object, group: RankGroup) -> Path | str:
-    """Return the directory of this rank. Raises InputError for several directories."""
+def part_directory(directory: object, group: RankGroup, is_new: bool = False) -> Path | str:
+    """Return the directory of this rank. Raises InputError for several directories. If `is_new` is true, also raises
+    InputError if the directory of all parts holds a run of one process, because the Zarr group of the new parts would
+    replace files of this run."""
     text = directory_text(directory, group)
     if RANK in text:
         return text.replace(RANK, str(group.rank))
-    return str(Path(text) / f"rank-{group.rank}") if text else text
-
-
-def new_part_directory(directory: object, group: RankGroup) -> Path | str:
-    """Return the directory of this rank in a new run. Raises InputError for several directories, and if the directory
-    of all parts holds a run of one process, because the parts would replace the files for other Zarr programs."""
-    found, text = part_directory(directory, group), directory_text(directory, group)
-    if text and RANK not in text and os.path.lexists(Path(text) / MANIFEST):
+    if is_new and text and os.path.lexists(Path(text) / MANIFEST):
         raise InputError(f"directory {text} holds a run of one process; remove this run, or give another directory")
-    return found
+    return str(Path(text) / f"rank-{group.rank}") if text else text
 
 
 def refuse_options(options: Mapping[str, Any]) -> None:
