@@ -162,6 +162,7 @@ UNEQUAL = {
     "naive": "-n 100 29 3 -t 30 --memory 72KiB --ranks 3 --scheme naive",
     "groups of rows": "-n 384 127 60 -t 20 --memory 700KiB --ranks 2 --scheme wavefront",
     "groups of rows that a moved cut divides": "-n 384 190 40 -t 12 --memory 600KiB --ranks 3 --scheme split",
+    "numbers of blocks in a ring": "-n 10 129 60 -t 2 --ranks 2 --boundary y=periodic --scheme split --by 32 --slab 1",
 }
 
 

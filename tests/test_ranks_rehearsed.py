@@ -166,6 +166,7 @@ def test_parts_have_the_layout_of_their_arrays_on_disk(
         low = sides[0] if ranks == 1 or (rank == 0 and sides[0] != "periodic") else "neighbour"
         high = sides[1] if ranks == 1 or (rank == ranks - 1 and sides[0] != "periodic") else "neighbour"
         assert part == replace(own, sides=(own.sides[0], (low, high), own.sides[2]), max_halo=part.max_halo,
-                               mean_rows=part.mean_rows, block_order=part.block_order)  # fmt: skip
+                               mean_rows=part.mean_rows, is_ring=part.is_ring,
+                               block_order=part.block_order)  # fmt: skip
         assert part.max_halo == (min(rows_of(cut)) if ranks > 1 else 0)
         assert min(rows_of(cut)) >= rows_needed(part)

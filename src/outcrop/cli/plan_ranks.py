@@ -258,7 +258,7 @@ def _without_neighbours(every: RankPlans) -> Problem:
     """Cut the grid into equal parts. Return the problem of one part, with the boundaries of the whole grid."""
     whole, parts_z = every.problem, max(1, len(every.planes) - 1)
     part = part_of(whole, cut_problem(whole, every.ranks // parts_z), 0, cut_planes(whole, parts_z))
-    return replace(part, sides=whole.sides, max_halo=0, mean_rows=0, max_halo_z=0)
+    return replace(part, sides=whole.sides, max_halo=0, mean_rows=0, is_ring=False, max_halo_z=0)
 
 
 def rows_about_simulation(one: Simulated) -> list[tuple[str, str]]:

@@ -186,7 +186,8 @@ class Problem:
     side along y or z is "neighbour" if another rank has the rows or planes beyond this side. A pass may use at most
     `max_halo` rows of a neighbour along y, and at most `max_halo_z` planes of a neighbour along z. `mean_rows` is the
     mean number of rows of all ranks, or 0 if y is not divided among ranks. `block_order` is 0 if a pass does not divide
-    the rows of a rank into blocks, 1 if the first block has the lowest rows, and -1 if it has the highest rows.
+    the rows of a rank into blocks, 1 if the first block has the lowest rows, and -1 if it has the highest rows. In a
+    ring of ranks (`is_ring`), the last rank along y is the lower neighbour of the first rank.
 
     `acquisition` describes the memory and transfers of sources, receivers and snapshots. The window does not include
     the memory of the acquisition. `updates` lists the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and
@@ -225,6 +226,7 @@ class Problem:
     lead_stages: int = 1
     max_halo: int = 0
     mean_rows: int = 0
+    is_ring: bool = False
     block_order: int = 1
     max_halo_z: int = 0
     computed_once: tuple[str, ...] = ()
@@ -298,15 +300,13 @@ class Problem:
 
     @cached_property
     def neighbours(self) -> tuple[bool, bool]:
-        """Two flags. The first flag is true if another rank has the rows below the lower side of the grid along y. The
-        second flag is true if another rank has the rows above the upper side."""
+        """Two flags, which are true if another rank has the rows below the grid and the rows above the grid."""
         low, high = (side == "neighbour" for side in self.sides[1])
         return low, high
 
     @cached_property
     def neighbours_z(self) -> tuple[bool, bool]:
-        """Two flags. The first flag is true if another rank has the planes below the grid. The second flag is true if
-        another rank has the planes above the grid."""
+        """Two flags, which are true if another rank has the planes below the grid and the planes above the grid."""
         low, high = (side == "neighbour" for side in self.sides[0])
         return low, high
 

@@ -269,6 +269,7 @@ def parts_of(problem: Problem, cut: Cut, planes: Cut = (), ranks: Iterable[int] 
         problem,
         max_halo=min(rows) if is_cut else 0,
         mean_rows=cut[-1] // len(rows) if is_cut else 0,
+        is_ring=is_cut and problem.periodic[1],
         max_halo_z=max(0, min(counts) - _planes_between(problem)) if counts else 0,
     )
     known: dict[Hashable, Problem] = {}

@@ -312,7 +312,10 @@ def smallest_block(problem: Problem, levels: int) -> int:
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     """Make the actions of one pass of a rank."""
     cut = SplitRows(problem, levels).blocks(sizes.block_y)
-    is_linked = problem.planes >= max(ring_planes(problem, levels, sizes.slab, cut.count, FAR)[:2])
+    # The ranks of a ring can have different numbers of blocks. If ranks then exchanged rows of their last blocks while
+    # they update their first blocks, all ranks of the ring could wait for each other.
+    fits = problem.planes >= max(ring_planes(problem, levels, sizes.slab, cut.count, FAR)[:2])
+    is_linked = fits and not problem.is_ring
     streams = [_SplitStream(problem, levels, block, is_linked) for block in cut.blocks]
     actions: list[Action] = []
     for stream, following in zip(streams, [*streams[1:], None], strict=True):
