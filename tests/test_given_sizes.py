@@ -244,3 +244,28 @@ def test_plan_says_what_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert call(["plan", "heat13", *HERE, "-d", str(tmp_path / "run.oc"), *words]) == 0
     assert "given, not chosen: bt = 4, by = 16" in capsys.readouterr().out
     assert json.loads(target.read_text())["given"] == {"bt": 4, "by": 16}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "sizes", "slabs"),
+    [
+        ("auto", GivenSizes(slab=1, by=8), 130_384),
+        ("skewed", GivenSizes(bx=16, by=8, bz=8), 2_097_152),
+        ("overlapped", GivenSizes(by=8, bz=4), 65_536),
+    ],
+)
+def test_sizes_with_too_many_slabs_are_refused(scheme: str, sizes: GivenSizes, slabs: int) -> None:
+    """Checks that no plan is made if the sizes that the user gives are too small for a large grid."""
+    problem = make_problem((1024, 1024, 1024), (1, 1, 1), 100)
+    with pytest.raises(BudgetError, match=rf"at least {slabs} slabs .*; the limit is \d+: give more memory, or larger"):
+        choose(problem, MACHINE, 1 << 30, scheme, assumed_rate, sizes)
+
+
+def test_the_thickest_slabs_are_planned_if_every_plan_has_many_slabs() -> None:
+    """Checks that little memory for many small planes gives the plan with the fewest slabs, or an error."""
+    problem = make_problem((500_000, 8, 8), (1, 1, 1), 20)
+    plan = choose(problem, MACHINE, 300 << 10, "auto", assumed_rate).plan
+    assert plan.scheme == "wavefront"
+    assert plan.to_json()["slabs_per_pass"] < 30_000
+    with pytest.raises(BudgetError, match="give more memory"):
+        choose(problem, MACHINE, 100 << 10, "auto", assumed_rate)

@@ -223,12 +223,10 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
 
     def add(phase: int, needed: float, faces: float, count: int = 0) -> None:
         nonlocal before
-        now = read, written, received
-        moved = [new - old for new, old in zip(now, before, strict=True)]
-        events.append(
-            Event(phase, moved[0], moved[1], needed, count, tuple(sent_in_event), moved[2], faces, block)
-        )
-        before, sent_in_event[:] = now, NOT_SENT
+        sent_now = tuple(sent_in_event) if any(sent_in_event) else NOT_SENT
+        new = read - before[0], written - before[1], received - before[2]
+        events.append(Event(phase, new[0], new[1], needed, count, sent_now, new[2], faces, block))
+        before, sent_in_event[:] = (read, written, received), NOT_SENT
 
     moves: dict[tuple[object, ...], tuple[int, int]] = {}
 

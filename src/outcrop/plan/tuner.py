@@ -21,6 +21,7 @@ from functools import lru_cache
 from itertools import accumulate, chain, groupby, islice, repeat
 from operator import attrgetter
 
+from outcrop.errors import BudgetError
 from outcrop.plan.actions import FAR, Read, round_down
 from outcrop.plan.cost import (
     REQUEST_SECONDS,
@@ -43,6 +44,9 @@ ASSUMED_CELLS_PER_SECOND = 5e9
 MAX_SLABS = 20_000
 """The maximum number of slabs in a pass. The list of actions of a plan with more slabs would need more memory than the
 window. A plan with more slabs is made only if no other plan is possible."""
+MAX_FORCED_SLABS = 40_000
+"""The maximum number of slabs in a pass if the memory or the sizes that the user has given allow no plan with fewer
+slabs. The planner and the run would need too much time and memory for a longer list of actions."""
 MAX_VALUE_SLABS = 80_000
 """The maximum product of the number of slabs and the number of recomputed values, if a pass has blocks in y. The
 product is limited, because each slab then has a read, a copy and a write for each recomputed value."""
@@ -167,6 +171,7 @@ def tune(
     # Choose the fastest candidate, and make its plan.
     chosen = taken(fine)
     rest = sorted((one for one in fine if one is not chosen), key=seconds)
+    works.clear()  # these lists can be as long as the actions of the plan
     window, passes, counts = _passes(problem, named[chosen.scheme], chosen.sizes)
     own = _with_staging(problem, chosen.sizes, machine, window, acquisition, budget_bytes)
     every = tuple(chain.from_iterable(map(repeat, passes, counts)))
@@ -252,11 +257,22 @@ class _Ranking:
         first = first[: max(MIN_BUILT, bisect_right(slabs, MAX_SLABS))]
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
-            return [first[0][1]]
+            return [self._least_slabs()]
         kinds = {_kind(one.scheme, one.sizes) for one in best}
         others = [one for one in self.every if _kind(one.scheme, one.sizes) not in kinds]
         elsewhere = islice(self.ranked(rate, others), 1)
         return [*best, *(one for seconds, one in elsewhere if seconds < float("inf"))]
+
+    def _least_slabs(self) -> _Listed:
+        """Return the candidate with the fewest slabs in a pass. Raises BudgetError if even this candidate has too many
+        slabs."""
+        least = min(self.every, key=lambda one: one.volume.slabs)
+        if least.volume.slabs > MAX_FORCED_SLABS:
+            raise BudgetError(
+                f"a pass of {self._problem.stencil} would have at least {least.volume.slabs} slabs with this memory "
+                f"and these sizes; the limit is {MAX_FORCED_SLABS}: give more memory, or larger slabs or blocks"
+            )
+        return least
 
     def _snapshots(self, one: _Listed) -> SnapshotWrites:
         problem, machine, sizes = self._problem, self._machine, one.sizes

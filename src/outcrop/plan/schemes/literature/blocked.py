@@ -113,7 +113,7 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
     rows, planes = sizes.block_y or problem.shape[1], sizes.block_z or problem.planes
     blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
     frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)
-    slabs = blocks * (-(-planes // sizes.slab) + 1)
+    slabs = blocks * -(-problem.shape[2] // (sizes.block_x or problem.shape[2])) * (-(-planes // sizes.slab) + 1)
     moved = 2 * blocks * min(planes, sizes.slab) * frame * problem.pitch_bytes * problem.state_arrays
     return moved, slabs, 4.0 * blocks * (planes + problem.skew_z * sizes.levels) * problem.state_arrays
 
