@@ -450,3 +450,22 @@ def test_peers_bench_refuses_wrong_options(tmp_path: Path, capsys: pytest.Captur
         assert call(["bench", "peers", "--small", "-d", str(tmp_path / "new"), *words]) == 2
         assert message in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("core -n 64 64 4", "heat7 in float64, with half of the planes, updates no cell of a grid of 64 x 64 x 2"),
+        ("stencils --only acoustic8 -n 8 8 8", "acoustic8 updates no cell of a grid of 8 x 8 x 8 cells; give at least"),
+        ("stencils --only sharpen -n 20 2 4", "give at least 17 x 17 cells"),
+        ("adjoint -n 24 24 1 --only heat2", "heat2 updates no cell of a grid of 24 x 24 x 1 cells"),
+    ],
+)
+def test_a_grid_that_is_only_a_rim_is_refused(
+    words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that the error has one line, and that nothing is measured."""
+    assert call(["bench", *words.split(), "--small", "-d", str(tmp_path / "new")]) == 2
+    output = capsys.readouterr()
+    assert message in output.err and output.err.count("\n") == 1 and not output.out
+    assert not list(tmp_path.iterdir())

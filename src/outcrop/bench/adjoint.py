@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from outcrop.bench.core import share_of
-from outcrop.bench.figures import first_figures, new_folder, table_head, table_row
+from outcrop.bench.figures import first_figures, new_folder, require_updates, table_head, table_row
 from outcrop.errors import InputError
 from outcrop.language.adjoint import adjoint_of
 from outcrop.language.library import find_stencil
@@ -79,6 +79,7 @@ def bench(
     scale = AdjointScale(shape, steps or scale.steps, turns or scale.repeats, share)
     stencils = [find_stencil(name.strip()) for name in (only.split(",") if only else DEFAULT)]
     for stencil in stencils:
+        require_updates(stencil, scale.shape[: stencil.ndim])
         if adjoint_of(stencil).history:
             raise InputError(f"bench adjoint: {stencil.name} is not linear, so its adjoint needs states; leave it out")
     with first_figures("adjoint", small, directory) as figures:

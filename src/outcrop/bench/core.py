@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from outcrop.bench import rates
-from outcrop.bench.figures import first_figures, new_folder, table_head, table_row
+from outcrop.bench.figures import first_figures, new_folder, require_updates, table_head, table_row
 from outcrop.bench.rates import OVERHEAD_BYTES, smooth_planes
 from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
@@ -80,6 +80,7 @@ def bench(
     repeats = turns or scale.repeats
     scale = replace(scale, shape=shape, shares=shares, steps=steps or scale.steps, repeats=repeats)
     scale = scale if small else fitting(scale, directory)
+    require_updates(heat7(), shape_of(scale, "float64"), " in float64, with half of the planes,")
     with first_figures("core", small, directory) as figures:
         figures["shares"] = scale.shares
         for dtype in ("float32", "float64"):
@@ -121,8 +122,7 @@ def fitting(scale: CoreScale, directory: Path) -> CoreScale:
 
 
 def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> dict[str, Any]:
-    nz, ny, nx = scale.shape
-    shape = (nz if dtype == "float32" else nz // 2, ny, nx)
+    nz, ny, nx = shape = shape_of(scale, dtype)
     stencil = heat7()
     kernel, scalars = compile_kernel(stencil, dtype), pack_scalars(stencil, {}, dtype)
     with new_folder(directory) as folder:
@@ -134,7 +134,7 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
         budgets = budgets_of(problem, scale.shares)
         cache_bytes = discover.caches().second_bytes
         l2 = rates.kernel_rate(problem, kernel.calls, scalars, threads, cache_bytes, scale.kernel_repeats)
-        print(f"{dtype} {nx} x {ny} x {shape[0]}, {scale.steps} steps; kernel {kernel.isa} in the second-level cache: "
+        print(f"{dtype} {nx} x {ny} x {nz}, {scale.steps} steps; kernel {kernel.isa} in the second-level cache: "
               f"{format_rate(l2)}cell/s", flush=True)  # fmt: skip
         sweeps: list[rates.SweepRate] = []
         reports: dict[str, list[dict[str, Any]]] = {name: [] for name in budgets}
@@ -156,6 +156,11 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
         cost = rates.checksum_cost(where, scale.steps, budgets[name_of(middle)], scale.repeats)
         print(f"  checksums lengthen a pass at {100 * middle:g} % by {100 * cost:.1f} %", flush=True)
     return summary(shape, scale, kernel.isa, l2, sweeps, reports, cost)
+
+
+def shape_of(scale: CoreScale, dtype: str) -> tuple[int, int, int]:
+    nz, ny, nx = scale.shape
+    return (nz if dtype == "float32" else nz // 2), ny, nx
 
 
 def name_of(share: float) -> str:

@@ -27,7 +27,7 @@ from statistics import median
 from typing import Any
 
 from outcrop.bench import devito, rates
-from outcrop.bench.figures import first_figures, new_folder, table_head, table_row
+from outcrop.bench.figures import first_figures, new_folder, require_updates, table_head, table_row
 from outcrop.bench.rates import OVERHEAD_BYTES
 from outcrop.errors import InputError
 from outcrop.language.compile import compile_kernel
@@ -133,13 +133,14 @@ def bench(
     number of repeats.
 
     The files of the benchmark are made in a new folder inside `directory`, and are removed at the end. Raises
-    InputError for an unknown stencil, and for a grid that does not fit into memory or on the disk. Raises StorageError
-    if a run fails.
+    InputError for an unknown stencil, and for a grid that has only a rim or does not fit into memory or on the disk.
+    Raises StorageError if a run fails.
     """
     scale, cases = SMALL if small else FULL, chosen_cases(only)
     scale = replace(scale, repeats=turns or scale.repeats)
     grids = [(case, shape_of(case, scale, size), steps or min(case.steps, scale.max_steps)) for case in cases]
     for case, shape, _ in grids:
+        require_updates(case.stencil, shape)
         require_room(case, shape, directory)
     threads = discover.available_cores()
     has_devito = importlib.util.find_spec("devito") is not None
