@@ -20,7 +20,7 @@ from oracle import advance
 from outcrop import _core
 from outcrop.bench import memory
 from outcrop.bench.literature import ladder
-from outcrop.bench.literature.ladder import Bar, same_bits
+from outcrop.bench.literature.ladder import Bar, line_of, same_bits
 from outcrop.bench.literature.ladder_columns import (
     COLUMNS,
     COMPONENTS,
@@ -170,7 +170,10 @@ def test_scaled_and_unlimited_bars_say_so() -> None:
     entry = Bar(column, False, 10, 100, runs)
     assert entry.seconds == 100.0 and entry.is_scaled and entry.comparable
     assert entry.to_json(1.0)["seconds_update"] == pytest.approx(10.0)
-    assert entry.notes == ["2 of 100 steps measured, scaled"]
+    assert entry.notes == ["2 of 100 steps measured, time scaled; bytes of 2 steps"]
+    failed = replace(entry, problem="failed: killed by signal 9")
+    assert "killed by signal 9" in line_of(failed, False) and "for 2 steps" in line_of(failed, True)
+    assert "failed: killed by signal 9" in failed.notes
     unlimited = replace(entry, runs=[LimitedRun(measured(100, 4.0), None, None)])
     assert not unlimited.comparable and unlimited.notes == ["memory not limited here: not comparable"]
     assert replace(unlimited, column=find_column(12)).comparable

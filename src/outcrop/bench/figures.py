@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outcrop.axes import PLACES
 from outcrop.errors import InputError
-from outcrop.language.stencil import Stencil
 from outcrop.paths import made_directory, make_directory, nearest_existing
 from outcrop.tiers import discover, measure
 from outcrop.tiers.storage_tiers import mount_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from outcrop.language.stencil import Stencil
 
 COLORS = {
     "update": "#e07b39", "read": "#4c8c6b", "write": "#6c757d", "copy": "#c9b458", "checksum": "#8e6c8a",
@@ -54,7 +54,7 @@ def new_folder(directory: Path) -> Iterator[Path]:
 def require_updates(stencil: Stencil, shape: Sequence[int], what: str = "") -> None:
     """Raise InputError if the grid of `shape` has no cells inside its fixed rim, so that there is nothing to measure.
     `what` is a text that is added to the name of the stencil."""
-    radii = [stencil.radii[place] for place in PLACES[stencil.ndim]]
+    radii = [*stencil.radii[: stencil.ndim - 1], stencil.radii[2]]  # a grid of two axes has no y
     if any(n <= 2 * radius for n, radius in zip(shape, radii, strict=True)):
         grid, least = (" x ".join(map(str, reversed(one))) for one in (shape, [2 * radius + 1 for radius in radii]))
         raise InputError(

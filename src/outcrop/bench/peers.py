@@ -147,12 +147,17 @@ class OtherProgram(Peer):
 
     def tune(self, job: Job) -> Timing:
         smaller = replace(job, cells=(min(job.cells[0], TUNED_PLANES), *job.cells[1:]))
-        trials, found = self.trials(job), list[Timing]()
+        trials, found, failure = self.trials(job), list[Timing](), None
         for trial in trials:
             try:
                 found.append(self._run(smaller, trial, MAX_TUNING_SECONDS))
             except subprocess.TimeoutExpired:
                 print(f"  {self.name} tunes for more than {MAX_TUNING_SECONDS} s with {sizes_text(trial)}", flush=True)
+            except StorageError as error:  # the program may still work with the other options
+                failure = error
+                print(f"  {error} (with {sizes_text(trial)})", flush=True)
+        if failure is not None and not found:
+            raise failure
         found = found or [self.measure(smaller, trials[0])]
         return min(found, key=lambda one: one.seconds / one.steps)
 
@@ -328,7 +333,8 @@ def bench(
 
     The files of the benchmark are made in a new folder inside `directory`, and are removed at the end. Raises
     InputError for an unknown stencil, for a path without the program, and for a grid that does not fit into memory or
-    on the disk. Raises StorageError if a program fails.
+    on the disk. Raises StorageError if Outcrop fails. If another program fails, the benchmark prints a line and goes on
+    without this program.
     """
     scale = SMALL if small else FULL
     scale = replace(scale, repeats=turns or scale.repeats)
@@ -396,7 +402,7 @@ def bound_to(threads: int) -> Iterator[None]:
 
 def measure(directory: Path, scale: StencilScale, job: Job, programs: Sequence[OtherProgram]) -> dict[str, Any]:
     """Tune Devito and the programs of `programs`, if they have the stencil of the job. Then measure Outcrop and the
-    tuned programs alternately, and return the figures."""
+    tuned programs alternately, and return the figures. A program that fails is left out."""
     with new_folder(directory) as folder:
         where, planes_file = folder / "run.oc", folder / "planes.npy"
         every: list[Peer] = [Devito(planes_file), *programs]
@@ -410,9 +416,14 @@ def measure(directory: Path, scale: StencilScale, job: Job, programs: Sequence[O
         problem = make_run(where, job.case, rimmed(job), job.steps)
         setup = {"Outcrop": time.perf_counter() - start}
         tuned: dict[str, Timing] = {}
-        for name, peer in peers.items():
+        left_out: dict[str, str] = {}
+        for name, peer in list(peers.items()):
             start = time.perf_counter()
-            tuned[name] = peer.tune(job)
+            try:
+                tuned[name] = peer.tune(job)
+            except StorageError as error:
+                leave_out(name, error, left_out, peers)
+                continue
             setup[name] = time.perf_counter() - start - tuned[name].seconds
             print(f"  {name}: set-up {setup[name]:.1f} s, {sizes_text(tuned[name].tuned)}", flush=True)
         whole, sizes = largest_useful_bytes(problem), rates.in_one_slab(problem)
@@ -424,8 +435,12 @@ def measure(directory: Path, scale: StencilScale, job: Job, programs: Sequence[O
             seconds["Outcrop"].append(reports[-1]["seconds_update"] + reports[-1]["seconds_copy"])
             if turn == 0:
                 setup["Outcrop"] += reports[0]["seconds_setup"]
-            for name, peer in peers.items():
-                timing = peer.measure(job, tuned[name].tuned)
+            for name, peer in list(peers.items()):
+                try:
+                    timing = peer.measure(job, tuned[name].tuned)
+                except StorageError as error:
+                    leave_out(name, error, left_out, peers, seconds, setup, tuned)
+                    continue
                 seconds[name].append(timing.seconds)
                 steps[name] = timing.steps
             if turn == 0 and "Devito" in peers:
@@ -448,8 +463,17 @@ def measure(directory: Path, scale: StencilScale, job: Job, programs: Sequence[O
         "tuned": {name: timing.tuned for name, timing in tuned.items()},
         "versions": {name: timing.version for name, timing in tuned.items()},
         "largest_difference_from_devito": difference,
+        "left_out": left_out,
         "runs": reports,
     }
+
+
+def leave_out(name: str, error: StorageError, left_out: dict[str, str], *figures: dict[str, Any]) -> None:
+    """Print why a program is left out, and remove the program from `figures`. `left_out` gets the reason."""
+    print(f"  {name} is left out: {error}", flush=True)
+    left_out[name] = str(error)
+    for one in figures:
+        one.pop(name, None)
 
 
 def largest_difference(where: Path, planes_file: Path, job: Job) -> float:

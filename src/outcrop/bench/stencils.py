@@ -29,7 +29,7 @@ from typing import Any
 from outcrop.bench import devito, rates
 from outcrop.bench.figures import first_figures, new_folder, require_updates, table_head, table_row
 from outcrop.bench.rates import OVERHEAD_BYTES
-from outcrop.errors import InputError
+from outcrop.errors import InputError, StorageError
 from outcrop.language.compile import compile_kernel
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
@@ -198,6 +198,7 @@ def measure(
     seconds: dict[str, list[float]] = {name: [] for name in COLUMNS}
     reports: dict[str, list[dict[str, Any]]] = {"in_memory": [], "out_of_core": []}
     sweeps: list[rates.SweepRate] = []
+    with_devito = devito.has_equivalent(case.name) and case.name in (scale.devito_for or {case.name})
     with new_folder(directory) as folder:
         where = folder / "run.oc"
         problem = make_run(where, case, shape, steps)
@@ -216,8 +217,12 @@ def measure(
             whole, sizes = largest_useful_bytes(problem), rates.in_one_slab(problem)
             reports["in_memory"].append(rates.advance(where, steps, whole, None, sizes))
             seconds["in_memory"].append(reports["in_memory"][-1]["seconds_update"])
-            if devito.has_equivalent(case.name) and case.name in (scale.devito_for or {case.name}):
-                seconds["devito"].append(devito_seconds(case.name, problem, shape, steps, threads))
+            if with_devito:
+                try:
+                    seconds["devito"].append(devito_seconds(case.name, problem, shape, steps, threads))
+                except StorageError as error:
+                    print(f"  {error}; Devito is left out", flush=True)
+                    with_devito = False
             line = (f"{name.replace('_', ' ')} {format_rate(updates[name] / every[-1])}cell/s"
                     for name, every in seconds.items() if every)  # fmt: skip
             print(f"  turn {turn + 1}: " + ", ".join(line), flush=True)

@@ -87,7 +87,8 @@ class Bar:
     `budget_bytes` of memory.
 
     `runs` are the measurements of `steps` steps, or of fewer steps if `is_scaled` is true. If `runs` is empty,
-    `problem` says why there is no measurement. The last measurement took `wall_seconds`.
+    `problem` says why there is no measurement. If a repeat has failed, `problem` gives the reason. The last measurement
+    took `wall_seconds`.
     """
 
     column: Column
@@ -135,7 +136,10 @@ class Bar:
         one = self.typical
         if one is None:
             return [self.problem]
-        notes = [f"{one.measured.steps} of {self.steps} steps measured, scaled"] if self.is_scaled else []
+        notes = [self.problem] if self.problem else []
+        if self.is_scaled:
+            measured = f"{one.measured.steps} of {self.steps} steps measured"
+            notes.append(f"{measured}, time scaled; bytes of {one.measured.steps} steps")
         if not self.comparable:
             notes.append("memory not limited here: not comparable")
         elif not self.is_in_core and self.column.through == "swap" and one.measured.swapped_out_bytes == 0:
@@ -192,7 +196,7 @@ class _Ladder:
                     self._measure(bar)
 
     def _measure(self, bar: Bar) -> None:
-        column, scale = bar.column, self._scale
+        column, scale, before = bar.column, self._scale, len(bar.runs)
         if column.through == "swap" and not bar.is_in_core and process_memory.swap_free_bytes() < scale.both_bytes:
             bar.problem = "this machine has too little free swap; root may use --swap-file"
         else:
@@ -207,7 +211,7 @@ class _Ladder:
                 bar.wall_seconds = time.perf_counter() - start
             except StorageError as error:
                 bar.problem = f"failed: {error}"
-        print(f"  {line_of(bar)}", flush=True)
+        print(f"  {line_of(bar, len(bar.runs) > before)}", flush=True)
 
     def figures(self) -> dict[str, Any]:
         """Return all bars as plain data. The times in this data are relative to the time of the fastest bar in core."""
@@ -237,10 +241,11 @@ HEADS = {"update": "updates", "read_wait": "reads", "write_wait": "writes", "cop
          "commit": "commits"}  # fmt: skip
 
 
-def line_of(bar: Bar) -> str:
+def line_of(bar: Bar, is_measured: bool) -> str:
+    """Return a line about the last measurement of a bar: its figures, or the reason for which it has failed."""
     where = "in core" if bar.is_in_core else f"in {format_bytes(bar.budget_bytes)}"
     head = f"{bar.column.number:>2} {bar.column.name:<10} {where:<12}"
-    if not bar.runs:
+    if not is_measured:
         return f"{head} {bar.problem}"
     last = bar.runs[-1].measured
     text = f"{head} {format_seconds(last.seconds)} for {last.steps} steps, "
