@@ -158,6 +158,14 @@ def test_the_plan_of_ranks_includes_the_acquisition(where: list[str], capsys: py
     assert "of this for snapshots and points" in capsys.readouterr().err
 
 
+def test_ranks_of_a_periodic_grid_need_as_little_memory_here_as_elsewhere() -> None:
+    """Checks that a plan on this machine divides the rows of ranks into blocks if y is periodic. One process cannot
+    divide a periodic y. So the run of one process that gives the update rates must have fixed sides along y."""
+    words = ["plan", "heat7", "-n", "128", "256", "20", "-t", "4", "--memory", "400KiB", "--boundary", "y=periodic"]
+    for where in (["--machine", "node.toml"], ["-d", "run.oc"]):
+        assert call([*words, "--scheme", "wavefront", "--ranks", "2", *where]) == 0
+
+
 UNEQUAL = {
     "naive": "-n 100 29 3 -t 30 --memory 72KiB --ranks 3 --scheme naive",
     "groups of rows": "-n 384 127 60 -t 20 --memory 700KiB --ranks 2 --scheme wavefront",

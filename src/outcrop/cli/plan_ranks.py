@@ -115,6 +115,8 @@ def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRank
     bare = replace(chosen, init=None, sources=(), receivers=(), snapshots=None, norms=None, sizes=sizes)
     if chosen.scheme in RANK_SCHEMES:
         bare = replace(bare, scheme="auto")
+    if ranks > parts_z:  # the kernels of ranks with neighbours along y have fixed sides
+        bare = replace(bare, boundary=replace(what.boundary, y=("fixed", "fixed")))
     alike = Simulation(replace(bare, shape=(planes, rows, shape[2]))).plan()
 
     def rate_of(part: Problem) -> UpdateRate:
