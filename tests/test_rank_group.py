@@ -329,6 +329,7 @@ def stops_watching(group: RankGroup) -> Any:
     were called.
     """
     if group.rank == 1:
+        group.allgather(None)  # rank 0 has registered its callbacks
         die()
     called: list[str] = []
     ending, left, ended = threading.Event(), threading.Event(), threading.Event()
@@ -343,6 +344,7 @@ def stops_watching(group: RankGroup) -> Any:
         second = contextlib.ExitStack()
         second.enter_context(group.watching(lambda: called.append("second")))
         stack.enter_context(group.watching(ended.set))
+        group.allgather(None)
         ending.wait(20)
         second.close()
         left.set()

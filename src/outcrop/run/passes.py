@@ -355,6 +355,7 @@ class PassRunner:
         try:
             self._state.check()
             self._state.require_whole()
+            is_damaged = isinstance(self._error, CorruptionError) or bool(self._state.lost_shards())
         except OutcropError as error:
             return str(error)
         step = manifest.step
@@ -362,7 +363,7 @@ class PassRunner:
             self._agreement.close()  # `_tell` has ended the group, so that no agreement is pending any more
             step = self._agreement.step
         committed = f"step {step} of {manifest.target_step}"
-        if isinstance(self._error, CorruptionError):  # the damage is probably in the committed state
+        if is_damaged:  # the damage is probably in the committed state
             return f"{committed} is the last committed step; test it with: outcrop verify {path}"
         return f"{committed} is intact; go on with: {resume_command(manifest, path)}"
 

@@ -6,11 +6,7 @@ This table shows how new values are assigned to an array:
                             if the array has values                     if it has none
     array of the state      written as the next generation,             written in place
                             with copies of the other arrays
-                            (in a run in place: overwritten).
-                            Before the first step, arrays that
-                            `complete` has made as copies of this
-                            array have no values until the next
-                            run begins
+                            (in a run in place: overwritten)
     array only read         before the first step: written again,       written in place
                             and without values in the meantime;
                             fields that are computed from this
@@ -92,9 +88,6 @@ def assign(
                     f"run, or this one again with {by_caller('--force', 'force=True')}"
                 )
         if manifest.phase == READY:
-            if not manifest.step:
-                state.lose([name for name, field in manifest.copied_from.items() if field in values])
-                manifest = state.manifest
             replaced = [name for name in values if name in manifest.filled and name not in static]
             filled = {name: source for name, source in values.items() if name not in replaced}
             _note_assignment(state, filled)
@@ -261,11 +254,11 @@ def _replace(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
 
 
 def _note_assignment(state: State, names: Collection[str]) -> None:
-    """Store in the manifest that the arrays `names` are no copies any more, and the step at which values are assigned.
-    Call this function before the commit of the values, so that no interruption leaves new values without these
-    entries."""
+    """Store in the manifest the step at which values are assigned to the arrays `names`. Also store that these arrays,
+    and arrays that started as copies of them, are no copies any more. Call this function before the commit of the
+    values, so that no interruption leaves new values without these entries."""
     manifest = state.manifest
-    copies = {name: field for name, field in manifest.copied_from.items() if name not in names}
+    copies = {name: field for name, field in manifest.copied_from.items() if not {name, field} & {*names}}
     if names and (manifest.step or copies != manifest.copied_from):
         state.change(copied_from=copies, assigned_step=manifest.step)
 
