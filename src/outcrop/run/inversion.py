@@ -409,8 +409,9 @@ def dot_test(simulation: Simulation, seed: int = 0) -> float:
     """Compare the scalar products <F q, d> and <q, F* d> for random vectors q and d. F is the `SourceOperator` of the
     run, and F* is the adjoint of F.
 
-    Return |<F q, d> - <q, F* d>| / (||F q|| ||d||). If the adjoint is correct, the result is about 1e-15 in a run in
-    float64, and about 1e-7 in a run in float32. Raises the errors of `SourceOperator`.
+    Return the absolute difference of the scalar products, divided by the product of the norms of F q and d. If the
+    adjoint is correct, the result is about 1e-15 in float64, and about 1e-7 in float32. Raises the errors of
+    `SourceOperator`.
     """
     operator, rng = SourceOperator(simulation), np.random.default_rng(as_whole_number(seed, "seed", minimum=0))
     sources, residuals = rng.standard_normal(operator.shape[1]), rng.standard_normal(operator.shape[0])
