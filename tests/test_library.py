@@ -21,7 +21,7 @@ from outcrop.errors import InputError
 from outcrop.language import library
 from outcrop.language.library import table
 from outcrop.language.library.differences import second_derivative, staggered_derivative
-from outcrop.language.library.filters import REACH
+from outcrop.language.library.transport import REACH
 from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.run.options import option_table

@@ -27,7 +27,6 @@ from outcrop.language.library.table import (
 )
 
 if TYPE_CHECKING:
-    from outcrop.language.library.filters import box27, sharpen
     from outcrop.language.library.flow import (
         inlet_outlet,
         lattice_boltzmann,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
         lattice_weights,
         stream_function,
     )
-    from outcrop.language.library.transport import advection, gray_scott, heat, heat7, heat13
+    from outcrop.language.library.transport import advection, box27, gray_scott, heat, heat7, heat13, sharpen
     from outcrop.language.library.waves import acoustic, elastic, maxwell, sponge
 
 __all__ = [
@@ -46,9 +45,8 @@ __all__ = [
 ]  # fmt: skip
 
 _FILES = {
-    "filters": ("box27", "sharpen"),
     "flow": ("inlet_outlet", "lattice_boltzmann", "lattice_directions", "lattice_weights", "stream_function"),
-    "transport": ("advection", "gray_scott", "heat", "heat7", "heat13"),
+    "transport": ("advection", "box27", "gray_scott", "heat", "heat7", "heat13", "sharpen"),
     "waves": ("acoustic", "elastic", "maxwell", "sponge"),
 }
 

@@ -130,7 +130,7 @@ def _near_rest(directions: int) -> Limit:
 FAMILIES: dict[str, Family] = {
     "heat7": Family(maker("transport.heat7")),
     "heat13": Family(maker("transport.heat13")),
-    "box27": Family(maker("filters.box27")),
+    "box27": Family(maker("transport.box27")),
     "heat": Family(maker("transport.heat"), _EVEN, (1, 2, 3)),
     "acoustic": Family(maker("waves.acoustic"), _EVEN, (1, 2, 3), {"sponge": {"sponge": True}}),
     "elastic": Family(maker("waves.elastic"), _EVEN, (2, 3), measures=(_squared_speed,)),
@@ -138,7 +138,7 @@ FAMILIES: dict[str, Family] = {
     "gray_scott": Family(maker("transport.gray_scott"), (), (1, 2, 3), limit=_AT_REACTION),
     "advection": Family(maker("transport.advection"), (1, 2), (1, 2, 3)),
     "stream_function": Family(maker("flow.stream_function")),
-    "sharpen": Family(maker("filters.sharpen")),
+    "sharpen": Family(maker("transport.sharpen")),
     "d2q9": Family(maker("flow.lattice_boltzmann", ndim=2), limit=_near_rest(9)),
     "d3q19": Family(maker("flow.lattice_boltzmann", ndim=3), limit=_near_rest(19)),
 }
