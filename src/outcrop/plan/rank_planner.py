@@ -164,7 +164,8 @@ def _proposals(
     """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block, whether the cut is moved], in
     ascending order of their seconds. Raises BudgetError if no scheme fits the memory of the rank, and InputError if the
     rank has too few rows for the blocks in `given`."""
-    part, found, refused = one.part(problem, cut), list[list[Any]](), Exception()
+    part, found = one.part(problem, cut), list[list[Any]]()
+    refused: BudgetError | InputError = BudgetError("")
     require_budget(part, one.budget_bytes, scheme, given)
     for each in schemes_for(part, scheme, given):
         ways = [(part, False)]

@@ -51,9 +51,9 @@ the rank receives the corresponding group of planes from the other neighbour. No
 source does not change during a pass. A pass reads up to 2H planes twice.
 
 A rank reads some planes only to send these planes to a neighbour. Planes that are only sent belong to a separate block
-(`Block.only_sends`). The separate block and the block of the pass use the same rings. When a ring
-holds a group of planes that is only sent, it also holds the groups that the pass needs at the same time. Therefore each
-ring has slots for an additional group (plan/memory.py):
+(`Block.only_sends`). The separate block and the block of the pass use the same rings. When a ring holds a group of
+planes that is only sent, it also holds the groups that the pass needs at the same time. Therefore each ring has slots
+for an additional group (plan/memory.py):
 
     slots   |  planes of the pass ...   | next group of the pass | group that is sent |
 
